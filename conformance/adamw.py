@@ -1,0 +1,61 @@
+"""AdamW with clipping by global norm, in float64: the formula that both chains are held to (torch.optim.AdamW, clip_grad_norm_)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from conformance.contract.draws import Tensors
+from conformance.contract.optimizer_cases import OptimizerCase
+from conformance.contract.recipe import Optimizer
+
+CLIP_EPS = 1e-6  # torch.nn.utils.clip_grad_norm_: factor = clip / (norm + 1e-6), at most 1
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """One step: float64 tensors by name; `update` is parameter after minus before; `scale` magnitudes for ulp."""
+
+    update: Tensors
+    m: Tensors
+    v: Tensors
+    params: Tensors
+    m_terms: Tensors
+    norm: float
+    factor: float
+
+
+def global_norm(grads: Tensors) -> float:
+    return float(np.sqrt(sum(np.square(value.astype(np.float64)).sum() for value in grads.values())))
+
+
+def clip_factor(norm: float, clip: float | None) -> float:
+    return 1.0 if clip is None else min(1.0, clip / (norm + CLIP_EPS))
+
+
+def apply(grads: Tensors, params: Tensors, m: Tensors, v: Tensors, step: int, rate: float, o: Optimizer) -> Applied:
+    """`step` is the number of this step, counted from 1 (bias correction)."""
+    norm = global_norm(grads)
+    factor = clip_factor(norm, o.clip_norm)
+    g = {name: value.astype(np.float64) * factor for name, value in grads.items()}
+    new_m = {name: o.beta1 * m[name].astype(np.float64) + (1 - o.beta1) * g[name] for name in g}
+    new_v = {name: o.beta2 * v[name].astype(np.float64) + (1 - o.beta2) * np.square(g[name]) for name in g}
+    c1, c2 = 1 - o.beta1**step, 1 - o.beta2**step
+    adam = {name: (new_m[name] / c1) / (np.sqrt(new_v[name] / c2) + o.eps) for name in g}
+    update = {name: -rate * (adam[name] + o.weight_decay * params[name].astype(np.float64)) for name in g}
+    terms = {name: np.maximum(np.abs(o.beta1 * m[name]), np.abs((1 - o.beta1) * g[name])) for name in g}
+    return Applied(update, new_m, new_v, {n: params[n] + update[n] for n in g}, terms, norm, factor)
+
+
+def run_case(case: OptimizerCase, optimizer: Optimizer) -> list[Applied]:
+    """All steps of a case in float64."""
+    params, m, v, applied = case.params, case.m, case.v, []
+    for index, (grads, rate) in enumerate(zip(case.grads, case.learning_rates, strict=True)):
+        rate = float(np.float32(rate))
+        applied.append(apply(grads, params, m, v, case.step + index + 1, rate, optimizer))
+        params, m, v = applied[-1].params, applied[-1].m, applied[-1].v
+    return applied
+
+
+def flat(tensors: Tensors) -> np.ndarray:
+    """All tensors in name order, float64 [n]."""
+    return np.concatenate([np.asarray(tensors[name], np.float64).ravel() for name in sorted(tensors)])

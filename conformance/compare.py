@@ -1,0 +1,47 @@
+"""Distances between recorded arrays. All in float64, whatever the arrays' dtype."""
+
+import ml_dtypes
+import numpy as np
+
+
+def wide(array: np.ndarray) -> np.ndarray:
+    return np.asarray(array).astype(np.float64)
+
+
+def rms(array: np.ndarray) -> float:
+    """Root of the mean square; 0 for an empty array."""
+    return float(np.sqrt(np.mean(np.square(wide(array))))) if array.size else 0.0
+
+
+def rms_error(array: np.ndarray, truth: np.ndarray) -> float:
+    return rms(wide(array) - wide(truth))
+
+
+def relative_error(array: np.ndarray, truth: np.ndarray) -> float:
+    """|array - truth| / |truth| in the Euclidean norm; 0 when both are 0."""
+    size, error = np.linalg.norm(wide(truth)), np.linalg.norm(wide(array) - wide(truth))
+    return float(error / size) if size else float(error and np.inf)
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    a, b = wide(a).ravel(), wide(b).ravel()
+    size = np.linalg.norm(a) * np.linalg.norm(b)
+    return float(a @ b / size) if size else 1.0
+
+
+def ulp(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Spacing of `dtype` at the magnitude of `array`, float64, never below that of the smallest normal number."""
+    info = ml_dtypes.finfo(dtype)
+    exponent = np.floor(np.log2(np.maximum(np.abs(wide(array)), float(info.tiny))))
+    return np.exp2(exponent - info.nmant)
+
+
+def ulp_error(array: np.ndarray, truth: np.ndarray, dtype: np.dtype, at: np.ndarray | None = None) -> float:
+    """Largest |array - truth| in units of `dtype`'s spacing at `at` (default: at the truth)."""
+    scale = ulp(truth if at is None else at, dtype)
+    return float(np.max(np.abs(wide(array) - wide(truth)) / scale))
+
+
+def running_max(values: np.ndarray) -> np.ndarray:
+    """Along the last axis."""
+    return np.maximum.accumulate(values, axis=-1)

@@ -1,0 +1,232 @@
+"""Writing and reading bundles: a folder of safetensors, JSON Lines and one manifest, whole or absent."""
+
+import json
+import os
+import shutil
+import sys
+from collections import defaultdict
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from conformance.contract.checkpoint_files import read_file, write_file
+from conformance.contract.digest import canonical_json, sha256_file
+from conformance.contract.errors import ContractError
+from conformance.contract.kinds import reduce
+from conformance.contract.plan import Plan
+from conformance.contract.recipe import Recipe
+from conformance.contract.schema import RUNGS, VERSION, array_spec
+from conformance.contract.sizes import is_large
+from conformance.contract.validate import check_array, check_line
+
+MANIFEST = "manifest.json"
+EXCHANGE = "exchange"
+
+
+class BundleWriter:
+    """Collects what a stack records; on a clean exit the folder appears under its name, on an error nothing does.
+
+    Arrays of a rung are kept in memory until the end; everything is checked against the schema when it comes in.
+    """
+
+    def __init__(self, path: Path | str, *, stack: str, recipe: Recipe, plan: Plan):
+        self.path = Path(path)
+        if self.path.exists():
+            raise ContractError(f"bundle {self.path}: already there; choose a new folder or remove it")
+        self._partial = self.path.with_name(f".{self.path.name}.partial-{os.getpid()}")
+        self._arrays: dict[str, dict[str, np.ndarray]] = defaultdict(dict)
+        self._lines: dict[str, list[dict]] = defaultdict(list)
+        self._facts = {
+            "version": VERSION,
+            "stack": stack,
+            "recipe_sha256": recipe.digest,
+            "plan_sha256": plan.digest,
+            "rows_sha256": plan.row_digest,
+            "checkpoint_sha256": {p.name: sha256_file(p) for p in sorted(recipe.checkpoint_dir.glob("*.safetensors"))},
+            "seeds": recipe.to_dict()["seeds"],
+            "python": sys.version.split()[0],
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        self._recipe, self._plan = recipe, plan
+        self._large = self._facts["large"] = is_large(plan.topology)
+
+    def __enter__(self) -> "BundleWriter":
+        self._partial.mkdir(parents=True)
+        return self
+
+    def __exit__(self, kind, *_) -> None:
+        try:
+            if kind is None:
+                self._finish()
+        finally:
+            shutil.rmtree(self._partial, ignore_errors=True)
+
+    def array(self, rung: str, key: str, value: np.ndarray) -> None:
+        """`value` in full; a large model's is reduced here to the kind that the schema names."""
+        value = np.asarray(value)
+        check_array(rung, key, value)
+        if key in self._arrays[rung]:
+            raise ContractError(f"{rung}: array {key!r} is recorded twice")
+        kind = array_spec(rung, key).large if self._large else "full"
+        self._arrays[rung] |= reduce(kind, key, value, self._plan.probes)
+
+    def line(self, rung: str, series: str, **fields) -> None:
+        line = {"series": series, **fields}
+        check_line(rung, line)
+        self._lines[rung].append(line)
+
+    def folder(self, name: str) -> Path:
+        """Where files of the bundle go while it is written, such as `adapter/`; not created here."""
+        return self._partial / name
+
+    def manifest(self, **facts) -> None:
+        """Adds versions, device, precision read back and the like."""
+        self._facts |= facts
+
+    def _finish(self) -> None:
+        (self._partial / "recipe.json").write_text(canonical_json(self._recipe.to_dict()))
+        (self._partial / "plan.json").write_text(canonical_json(self._plan.to_json()))
+        _write_rungs(self._partial, self._arrays, self._lines)
+        self._facts["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
+        _write_manifest(self._partial, self._facts)
+        self._partial.rename(self.path)
+
+
+class ExchangeWriter:
+    """The second phase: adds `exchange/` to a whole bundle, written beside and renamed."""
+
+    def __init__(self, bundle: "Bundle", peer: "Bundle", plan: Plan):
+        self._large, self._probes = bundle.large, plan.probes
+        self.target = bundle.path / EXCHANGE
+        self._partial = bundle.path / f".{EXCHANGE}.partial-{os.getpid()}"
+        self._facts = {"version": VERSION, "peer_manifest_sha256": sha256_file(peer.path / MANIFEST)}
+        self._arrays: dict[str, np.ndarray] = {}
+
+    def __enter__(self) -> "ExchangeWriter":
+        self._partial.mkdir()
+        return self
+
+    def __exit__(self, kind, *_) -> None:
+        try:
+            if kind is None:
+                _write_rungs(self._partial, {EXCHANGE: self._arrays}, {})
+                _write_manifest(self._partial, self._facts)
+                shutil.rmtree(self.target, ignore_errors=True)
+                self._partial.rename(self.target)
+        finally:
+            shutil.rmtree(self._partial, ignore_errors=True)
+
+    def array(self, key: str, value: np.ndarray) -> None:
+        value = np.asarray(value)
+        check_array(EXCHANGE, key, value)
+        kind = array_spec(EXCHANGE, key).large if self._large else "full"
+        self._arrays |= reduce(kind, key, value, self._probes)
+
+
+class Bundle:
+    """A whole bundle on disk. Opening it checks version, files and their digests; arrays are checked when they are read."""
+
+    def __init__(self, path: Path | str):
+        self.path = Path(path)
+        self.manifest = _read_manifest(self.path)
+        self._files: dict[str, dict[str, np.ndarray]] = {}
+
+    @property
+    def stack(self) -> str:
+        return self.manifest["stack"]
+
+    @property
+    def large(self) -> bool:
+        """Whether arrays are in their reduced form."""
+        return self.manifest["large"]
+
+    @property
+    def rungs(self) -> tuple[str, ...]:
+        return tuple(rung for rung in RUNGS if self.has(rung))
+
+    @cached_property
+    def plan(self) -> dict:
+        return json.loads((self.path / "plan.json").read_text())
+
+    def has(self, rung: str) -> bool:
+        return any((self.path / f"{rung}{ending}").is_file() for ending in (".safetensors", ".jsonl"))
+
+    @property
+    def exchanged(self) -> bool:
+        return (self.path / EXCHANGE / MANIFEST).is_file()
+
+    @cached_property
+    def exchange(self) -> dict[str, np.ndarray]:
+        """Arrays of the second phase by key."""
+        _read_manifest(self.path / EXCHANGE)
+        arrays = read_file(self.path / EXCHANGE / f"{EXCHANGE}.safetensors")
+        for key, value in arrays.items():
+            check_array(EXCHANGE, key, value, large=self.large)
+        return arrays
+
+    @property
+    def exchange_peer(self) -> str:
+        """sha256 of the manifest of the bundle that the second phase loaded."""
+        return _read_manifest(self.path / EXCHANGE)["peer_manifest_sha256"]
+
+    def array(self, rung: str, key: str) -> np.ndarray:
+        arrays = self.arrays(rung)
+        if key not in arrays:
+            raise ContractError(f"bundle {self.path}: {rung} has no array {key!r}")
+        return arrays[key]
+
+    def arrays(self, rung: str, prefix: str = "") -> dict[str, np.ndarray]:
+        """Arrays of a rung whose key starts with `prefix`, by the rest of the key."""
+        if rung not in self._files:
+            path = self.path / f"{rung}.safetensors"
+            self._files[rung] = read_file(path) if path.is_file() else {}
+            for key, value in self._files[rung].items():
+                check_array(rung, key, value, large=self.large)
+        return {key[len(prefix) :]: value for key, value in self._files[rung].items() if key.startswith(prefix)}
+
+    def lines(self, rung: str, series: str) -> list[dict]:
+        return [line for line in self._all_lines(rung) if line["series"] == series]
+
+    def folder(self, name: str) -> Path:
+        if not (self.path / name).is_dir():
+            raise ContractError(f"bundle {self.path}: no folder {name!r} in it")
+        return self.path / name
+
+    def _all_lines(self, rung: str) -> list[dict]:
+        path = self.path / f"{rung}.jsonl"
+        lines = [json.loads(text) for text in path.read_text().splitlines()] if path.is_file() else []
+        for line in lines:
+            check_line(rung, line)
+        return lines
+
+
+def _write_rungs(folder: Path, arrays: dict, lines: dict) -> None:
+    for rung, values in arrays.items():
+        write_file(folder / f"{rung}.safetensors", values)
+    for rung, values in lines.items():
+        (folder / f"{rung}.jsonl").write_text("".join(canonical_json(line) + "\n" for line in values))
+
+
+def _write_manifest(folder: Path, facts: dict) -> None:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    facts = facts | {"files": {str(path.relative_to(folder)): sha256_file(path) for path in files}}
+    (folder / MANIFEST).write_text(canonical_json(facts))
+
+
+def _read_manifest(folder: Path) -> dict:
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+    except FileNotFoundError as error:
+        raise ContractError(f"bundle {folder}: no {MANIFEST}: not a bundle, or its recorder was stopped") from error
+    except json.JSONDecodeError as error:
+        raise ContractError(f"bundle {folder}: {MANIFEST} is not JSON: {error}") from error
+    if manifest.get("version") != VERSION:
+        raise ContractError(f"bundle {folder}: version {manifest.get('version')!r}; this suite reads {VERSION}")
+    for name, digest in manifest["files"].items():
+        if not (folder / name).is_file():
+            raise ContractError(f"bundle {folder}: {name} is missing")
+        if sha256_file(folder / name) != digest:
+            raise ContractError(f"bundle {folder}: {name} is not the file that was recorded (sha256 differs)")
+    return manifest

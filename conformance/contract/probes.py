@@ -1,0 +1,66 @@
+"""Probe inputs: token ids that both stacks run forward, and prompts that both continue."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from conformance.contract.draws import philox
+
+if TYPE_CHECKING:
+    from conformance.contract.plan import Plan
+
+PROBES = 8
+WINDOWS = 3  # a probe is three sliding windows long: the window mask shows only past one, its cache only past two
+POSITIONS = 32  # sampled positions of hidden states (DESIGN.md, kind "sampled")
+PROMPTS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """ids int32 [P,T] and attention uint8 [P,T], padded on the right; positions int32 [S] where hidden states are taken."""
+
+    ids: np.ndarray
+    attention: np.ndarray
+    positions: np.ndarray
+
+
+def draw_probes(plan: "Plan") -> Probes:
+    """Running text of the kept rows, one BOS in front; ragged: probe 0 is full, half are over two windows, one is one window."""
+    window = plan.topology.window
+    width = WINDOWS * window
+    lengths = _lengths(plan, width, window)
+    stream = np.concatenate([row.ids[row.ids != plan.bos_id] for row in _ordered(plan, PROBES * width)])
+    ids = np.full((PROBES, width), plan.pad_id, np.int32)
+    for index, length in enumerate(lengths):
+        ids[index, 0] = plan.bos_id
+        ids[index, 1:length] = np.resize(stream, PROBES * width)[index * width :][: length - 1]
+    attention = (np.arange(width)[None] < lengths[:, None]).astype(np.uint8)
+    draw = philox("positions", plan.recipe.seeds.data, "probes")
+    positions = np.sort(draw.permutation(width)[: min(POSITIONS, width)]).astype(np.int32)
+    return Probes(ids, attention, positions)
+
+
+def _lengths(plan: "Plan", width: int, window: int) -> np.ndarray:
+    draw = philox("lengths", plan.recipe.seeds.data, "probes")
+    half = PROBES // 2
+    long, short = draw.integers(2 * window + 2, width, half - 1), draw.integers(window, 2 * window, half - 1)
+    return np.asarray([width, *long, *short, window], np.int64)
+
+
+def _ordered(plan: "Plan", tokens: int) -> list:
+    """Kept rows in training order until they hold `tokens` tokens."""
+    taken, total = [], 0
+    for row in plan.order:
+        taken.append(plan.by_row[row])
+        total += len(taken[-1].ids)
+        if total >= tokens:
+            break
+    return taken
+
+
+def draw_prompts(plan: "Plan") -> tuple[np.ndarray, ...]:
+    """Questions of 16 kept rows, evenly spaced from the shortest answer to the longest: some end early, some run on."""
+    ranked = sorted(plan.rows, key=lambda row: (int(row.loss_mask.sum()), row.row))
+    chosen = [ranked[int(index)] for index in np.linspace(0, len(ranked) - 1, PROMPTS)]
+    return tuple(plan.tokenizer.encode_prompt(tuple((turn["role"], turn["content"]) for turn in row.messages)) for row in chosen)

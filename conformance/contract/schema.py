@@ -1,0 +1,146 @@
+"""The schema of a bundle: every array and line that a stack may record, by rung. docs/bundle.md says what each means.
+
+Dimensions are letters: P probes, T width, L layers, H hidden, V vocabulary, S sampled positions, G prompts, K new tokens,
+R rows, N tokens, r/o/i an adapter tensor's sides. A letter has one value within a key; `*` is any number of dimensions.
+"""
+
+import re
+from dataclasses import dataclass
+
+RUNGS = (
+    "tokens", "batches", "weights", "adapters", "logits", "gradients", "optimizer", "one_step", "trajectory",
+    "sharding", "checkpoint", "merge", "generation", "serving", "evaluation",
+)  # fmt: skip
+VERSION = 1
+WEIGHT = r"model\.language_model\.layers\.\d+\.(self_attn|mlp)\.[a-z]+_proj"
+TENSOR = rf"{WEIGHT}\.lora_[AB]"
+VARIANT = r"(accumulation=\d+|batch=1|remat=[a-z]+|checkpointing=(on|off)|unmasked)"
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySpec:
+    """`key` is a regular expression; `dtype` None means the checkpoint's own; `dims` names each dimension.
+
+    `large` is the kind in which a large model's array is kept (`kinds.py`): full, sketch, logits, states or block.
+    """
+
+    rung: str
+    key: str
+    dtype: str | None
+    dims: str
+
+    @property
+    def large(self) -> str:
+        if self.rung in ("gradients", "one_step", "trajectory"):
+            return "sketch"
+        return {"PTV": "logits", "1TV": "logits", "PMSH": "states", "PLSH": "states"}.get(self.dims) or (
+            "block" if self.rung == "merge" else "full"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LineSpec:
+    """`fields` maps names to types: "int", "float", "str", "bool", "list"; `|none` allows null."""
+
+    rung: str
+    series: str
+    fields: dict[str, str]
+
+
+def _arrays(rung: str, *specs: tuple[str, str | None, str]) -> list[ArraySpec]:
+    return [ArraySpec(rung, key, dtype, dims) for key, dtype, dims in specs]
+
+
+ARRAYS: tuple[ArraySpec, ...] = (
+    *_arrays(
+        "tokens",
+        ("rows", "int32", "R"), ("offsets", "int64", "Q"), ("ids", "int32", "N"), ("loss_mask", "uint8", "N"),
+        (r"control\.unmasked/loss_mask", "uint8", "N"),
+    ),
+    *_arrays(
+        "logits",
+        (r"(f32|bf16)/(base|warm)/logits", "float32", "PTV"), (r"f64/(base|warm)/logits", "float64", "PTV"),
+        (r"(f32|bf16)/(base|warm)/hidden", "float32", "PMSH"), (r"f64/(base|warm)/hidden", "float64", "PMSH"),
+        (r"(f32|bf16)/(base|warm)/(attention|mlp)", "float32", "PLSH"),
+        (r"f64/(base|warm)/(attention|mlp)", "float64", "PLSH"),
+        (r"f32/warm\.left/logits", "float32", "PTV"), (r"f32/warm\.none/logits", "float32", "1TV"),
+        (r"f32/loud/logits", "float32", "PTV"),
+        (r".*/logits\.elsewhere", "float32", "PTk"),
+    ),
+    *_arrays(
+        "gradients",
+        (rf"f32/{TENSOR}", "float32", "oi"), (rf"f64/{TENSOR}", "float64", "oi"), (rf"cold/{TENSOR}", "float32", "oi"),
+        (rf"f32\.{VARIANT}/{TENSOR}", "float32", "oi"),
+    ),
+    *_arrays("optimizer", (r"[a-z_]+/\d+/(update|m|v)", "float32", "n")),
+    *_arrays("one_step", (rf"f32/{TENSOR}(\.[mv])?", "float32", "oi"), (rf"f64/{TENSOR}(\.[mv])?", "float64", "oi")),
+    *_arrays("trajectory", (rf"f32/(initial|final)/{TENSOR}", "float32", "oi")),
+    *_arrays(
+        "merge",
+        (rf"(trained|loud)/{WEIGHT}", None, "oi"), (rf"control\.(base|alpha|transposed)/{WEIGHT}", None, "oi"),
+        (r"(trained|loud)/(merged|unmerged)/logits", "float32", "PTV"),
+    ),
+    *_arrays(
+        "generation",
+        (r"(f32|bf16)/ids", "int32", "GK"), (r"f32\.nocache/ids", "int32", "GK"),
+        (r"(f32|bf16)/logprobs", "float32", "GK"), (r"f32/top2_gap", "float32", "GK"),
+        (r"(f32|bf16)/forced_argmax", "int32", "GK"),
+    ),
+    *_arrays(
+        "exchange",
+        (r"(adapter|merged)(-loud)?/logits", "float32", "PTV"), (r"forced/argmax", "int32", "GK"),
+        (r"forced/(gap|logprobs)", "float32", "GK"),
+    ),
+)  # fmt: skip
+
+LINES: tuple[LineSpec, ...] = (
+    LineSpec("tokens", "facts", {"template_sha256": "str", "bos_id": "int", "eos_ids": "list", "pad_id": "int"}),
+    LineSpec("batches", "consumed", {
+        "step": "int", "micro": "int", "shard": "int", "rows": "list", "tokens": "list", "loss_tokens": "list",
+        "ids_sha256": "list", "mask_sha256": "list", "width": "int", "pad_side": "str", "attended": "list"}),
+    LineSpec("batches", "steps", {
+        "step": "int", "rows": "int", "tokens": "int", "loss_tokens": "int", "learning_rate": "float"}),
+    LineSpec("batches", "variants", {
+        "accumulation": "int", "shards": "int", "step": "int", "rows": "list", "tokens": "int", "loss_tokens": "int"}),
+    LineSpec("batches", "padding", {"precision": "str", "side": "str", "width": "int", "loss": "float"}),
+    LineSpec("weights", "tensors", {"name": "str", "dtype": "str", "shape": "list", "sha256": "str"}),
+    LineSpec("weights", "left_out", {"name": "str", "reason": "str"}),
+    LineSpec("weights", "prefixes", {"prefix": "str", "sha256": "str"}),
+    LineSpec("weights", "refusals", {"case": "str", "tensor": "str", "refused": "bool", "message": "str"}),
+    LineSpec("adapters", "targets", {
+        "weight": "str", "layer": "int", "layer_type": "str", "a_shape": "list", "b_shape": "list"}),
+    LineSpec("adapters", "own_init", {
+        "weight": "str", "seed": "int", "std": "float", "max_abs": "float", "fan_in": "int", "b_max_abs": "float",
+        "sha256": "str"}),
+    LineSpec("adapters", "scale", {
+        "weight": "str", "alpha": "float", "r": "int", "rslora": "bool", "measured": "float"}),
+    LineSpec("adapters", "facts", {
+        "trainable_params": "int", "total_params": "int", "optimizer_leaves": "list", "optimizer_leaves_remat": "list"}),
+    LineSpec("adapters", "frozen", {"name": "str", "sha256_before": "str", "sha256_after": "str"}),
+    LineSpec("logits", "dtypes", {"precision": "str", "stream": "str", "dtype": "str"}),
+    LineSpec("logits", "softcap", {"cap": "float|none", "max_abs_logit": "float", "pre_cap_max_abs": "float"}),
+    LineSpec("gradients", "norms", {
+        "variant": "str", "precision": "str", "loss": "float", "grad_norm": "float", "sha256": "str"}),
+    LineSpec("optimizer", "clip", {"case": "str", "step": "int", "grad_norm": "float", "factor": "float"}),
+    LineSpec("trajectory", "run", {"run": "str", "precision": "str", "seed": "int", "dropout": "float"}),
+    LineSpec("trajectory", "step", {
+        "run": "str", "step": "int", "loss": "float", "grad_norm": "float", "learning_rate": "float", "tokens": "int",
+        "loss_tokens": "int"}),
+    LineSpec("checkpoint", "resume", {
+        "dropout": "float", "split": "int", "equal_loss": "bool", "equal_adapters": "bool", "equal_moments": "bool",
+        "equal_position": "bool", "steps": "int"}),
+    LineSpec("checkpoint", "kill", {
+        "attempt": "int", "delay_ms": "float", "save_ms": "float", "partial": "bool", "restored_step": "int", "equal": "bool"}),
+    LineSpec("merge", "tensors", {
+        "adapter": "str", "name": "str", "dtype": "str", "shape": "list", "sha256": "str", "touched": "bool",
+        "metadata_format": "str"}),
+    LineSpec("generation", "stops", {"precision": "str", "prompt": "int", "reason": "str", "new_tokens": "int"}),
+)  # fmt: skip
+
+
+def array_spec(rung: str, key: str) -> ArraySpec | None:
+    return next((spec for spec in ARRAYS if spec.rung == rung and re.fullmatch(spec.key, key)), None)
+
+
+def line_spec(rung: str, series: str) -> LineSpec | None:
+    return next((spec for spec in LINES if (spec.rung, spec.series) == (rung, series)), None)

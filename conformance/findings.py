@@ -1,0 +1,73 @@
+"""A finding: one check's promise, what was measured, the limit, and the verdict."""
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from conformance.contract.digest import canonical_json
+from conformance.contract.schema import RUNGS
+
+
+class Verdict(StrEnum):
+    PASS = "PASS"
+    FAIL = "FAIL"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    NOT_PROVEN = "NOT PROVEN"  # skipped, not built, no hardware, or an earlier rung failed
+
+
+# Worst first: a rung's verdict is the worst of its checks.
+SEVERITY = (Verdict.FAIL, Verdict.INCONCLUSIVE, Verdict.NOT_PROVEN, Verdict.PASS)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`measured` and `limit` are in `unit`; exact checks have limit 0 and count differences. `where` is the worst place."""
+
+    rung: str
+    check: str
+    promise: str
+    verdict: Verdict
+    measured: float | None = None
+    limit: float | None = None
+    unit: str = ""
+    kind: str = "exact"  # how it was recorded: exact, full, sampled, sketch
+    where: str = ""
+    expected: str = ""
+    got: str = ""
+    reason: str = ""  # why NOT PROVEN or INCONCLUSIVE
+    compared: int = 0  # how many values, tensors or lines went into it
+    level: str = "L0"
+
+    @property
+    def used_percent(self) -> float | None:
+        """Measured value as a share of its limit; None for exact checks and where nothing was measured."""
+        if self.measured is None or not self.limit:
+            return None
+        return 100 * self.measured / self.limit
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """NOT PROVEN when there is none at all."""
+    found = set(verdicts) or {Verdict.NOT_PROVEN}
+    return next(verdict for verdict in SEVERITY if verdict in found)
+
+
+def rung_verdicts(findings: Iterable[Finding]) -> dict[str, Verdict]:
+    """Verdict of every rung of the ladder, in order."""
+    findings = list(findings)
+    return {rung: worst(finding.verdict for finding in findings if finding.rung == rung) for rung in RUNGS}
+
+
+def write_findings(path: Path, findings: Iterable[Finding]) -> None:
+    """JSON Lines, one finding a line, written beside and renamed."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text("".join(canonical_json(dataclasses.asdict(finding)) + "\n" for finding in findings))
+    partial.rename(path)
+
+
+def read_findings(path: Path) -> list[Finding]:
+    values = [json.loads(line) for line in Path(path).read_text().splitlines()]
+    return [Finding(**value | {"verdict": Verdict(value["verdict"])}) for value in values]

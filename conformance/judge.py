@@ -1,0 +1,136 @@
+"""The judge of one check: takes measurements, keeps the worst, and turns it into a finding."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from conformance.findings import Finding, Verdict
+
+
+class NotEqual(AssertionError):
+    """A check failed; the message says what, where, expected, got and how much of the limit was used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    where: str
+    measured: float
+    limit: float
+    expected: str
+    got: str
+
+    @property
+    def used(self) -> float:
+        """Share of the limit; any difference of an exact check is infinitely over."""
+        if self.limit == 0:
+            return float("inf") if self.measured else 0.0
+        return self.measured / self.limit
+
+
+@dataclass(slots=True)
+class Judge:
+    """Measurements of one check. `promise` is the first line of the test's docstring."""
+
+    rung: str
+    check: str
+    promise: str
+    unit: str = "differences"
+    kind: str = "exact"
+    measurements: list[Measurement] = field(default_factory=list)
+    inconclusive: str = ""
+
+    def same(self, where: str, got: object, expected: object) -> None:
+        """Exact: `got` equals `expected` (values, lists, arrays bit for bit)."""
+        count, got_text, expected_text = _differences(got, expected)
+        self.measurements.append(Measurement(where, count, 0, expected_text, got_text))
+
+    def within(self, where: str, measured: float, limit: float, *, expected: object = "", got: object = "") -> None:
+        """`measured` is at most `limit`. NaN is never within."""
+        measured = float(measured) if np.isfinite(measured) else float("inf")
+        self.measurements.append(Measurement(where, measured, float(limit), _text(expected), _text(got)))
+
+    def above(self, where: str, measured: float, least: float, *, expected: object = "", got: object = "") -> None:
+        """`measured` is at least `least`: how a negative control shows that the check can see. Judged as least / measured."""
+        ratio = least / measured if measured > 0 else float("inf")
+        text = (_text(expected) or f"at least {least:.4g}", _text(got) or f"{measured:.4g}")
+        self.measurements.append(Measurement(where, ratio, 1.0, *text))
+
+    def measure_in(self, unit: str, kind: str = "full") -> None:
+        self.unit, self.kind = unit, kind
+
+    @property
+    def finding(self) -> Finding:
+        if not self.measurements:
+            return self._finding(Verdict.FAIL, reason="the check compared nothing")
+        top = max(self.measurements, key=lambda one: one.used)
+        verdict = Verdict.PASS if top.used <= 1 else Verdict.FAIL
+        if verdict is Verdict.PASS and self.inconclusive:
+            verdict = Verdict.INCONCLUSIVE
+        values = dict(measured=min(top.measured, 1e300), limit=top.limit, where=top.where, expected=top.expected, got=top.got)
+        return self._finding(verdict, reason=self.inconclusive, **values)
+
+    def _finding(self, verdict: Verdict, **values) -> Finding:
+        head = dict(rung=self.rung, check=self.check, promise=self.promise, unit=self.unit, kind=self.kind)
+        return Finding(verdict=verdict, compared=len(self.measurements), **head, **values)
+
+    def conclude(self) -> Finding:
+        """The finding; raises `NotEqual` when the check failed."""
+        finding = self.finding
+        if finding.verdict is Verdict.FAIL:
+            raise NotEqual(explain(finding))
+        return finding
+
+
+def explain(finding: Finding) -> str:
+    """A failure for people: promise, place, expected, got, share of the limit."""
+    used = "" if finding.used_percent is None else f" ({finding.used_percent:.0f} % of the limit)"
+    measured = "nothing" if finding.measured is None else f"{finding.measured:.6g}"
+    limit = "" if finding.limit is None else f", limit {finding.limit:.6g} {finding.unit}{used}"
+    lines = [
+        f"{finding.rung}: {finding.promise}",
+        f"  where:     {finding.where or 'everywhere'}",
+        f"  measured:  {measured}{limit}",
+        f"  expected:  {finding.expected}",
+        f"  got:       {finding.got}",
+        f"  {finding.reason}" if finding.reason else "",
+        f"  reproduce: parity check --only {finding.rung}  (causes: parity explain {finding.rung})",
+    ]
+    return "\n".join(line for line in lines if line)
+
+
+def _differences(got: object, expected: object) -> tuple[float, str, str]:
+    """(number of differing places, got there, expected there)."""
+    if isinstance(got, np.ndarray) and isinstance(expected, np.ndarray):
+        return _array_differences(got, expected)
+    if got == expected and type(got) is type(expected):
+        return 0, _text(got), _text(expected)
+    if isinstance(got, Sequence) and isinstance(expected, Sequence) and not isinstance(got, str):
+        return _list_differences(list(got), list(expected))
+    if isinstance(got, set) and isinstance(expected, set):
+        return len(got ^ expected), f"extra: {sorted(got - expected)[:3]}", f"missing: {sorted(expected - got)[:3]}"
+    return 1, _text(got), _text(expected)
+
+
+def _array_differences(got: np.ndarray, expected: np.ndarray) -> tuple[float, str, str]:
+    if got.shape != expected.shape or got.dtype != expected.dtype:
+        return 1, f"{got.dtype}{list(got.shape)}", f"{expected.dtype}{list(expected.shape)}"
+    unequal = np.argwhere(np.atleast_1d(got != expected))
+    if not len(unequal):
+        return 0, "", ""
+    place = tuple(int(i) for i in unequal[0])
+    return len(unequal), f"{np.atleast_1d(got)[place]} at {list(place)}", f"{np.atleast_1d(expected)[place]}"
+
+
+def _list_differences(got: list, expected: list) -> tuple[float, str, str]:
+    if len(got) != len(expected):
+        return abs(len(got) - len(expected)), f"{len(got)} items", f"{len(expected)} items"
+    unequal = [index for index, (a, b) in enumerate(zip(got, expected, strict=True)) if a != b]
+    if not unequal:
+        return 0, _text(got), _text(expected)
+    return len(unequal), f"[{unequal[0]}]: {_text(got[unequal[0]])}", f"[{unequal[0]}]: {_text(expected[unequal[0]])}"
+
+
+def _text(value: object) -> str:
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= 160 else text[:157] + "..."

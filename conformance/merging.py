@@ -1,0 +1,44 @@
+"""The float64 merge that recorded merges are held to: W + scale · B·A from the files of a bundle."""
+
+from pathlib import Path
+
+import numpy as np
+
+from conformance.compare import ulp, wide
+from conformance.contract.checkpoint_files import read_file
+from conformance.contract.kinds import block
+
+PEFT_HEAD, PEFT_TAIL = "base_model.model.", ".weight"
+
+
+def read_adapter(folder: Path) -> dict[str, np.ndarray]:
+    """Adapter tensors by `<weight>.lora_A` from a PEFT folder."""
+    tensors = read_file(folder / "adapter_model.safetensors")
+    return {name.removeprefix(PEFT_HEAD).removesuffix(PEFT_TAIL): value for name, value in tensors.items()}
+
+
+def delta(adapter: dict[str, np.ndarray], weight: str, scale: float) -> np.ndarray:
+    """scale · B·A in float64, [out, in]."""
+    return scale * (wide(adapter[f"{weight}.lora_B"]) @ wide(adapter[f"{weight}.lora_A"]))
+
+
+def as_recorded(full: np.ndarray, weight: str, recorded: np.ndarray) -> np.ndarray:
+    """`full`, or the block of it that a large model's bundle keeps."""
+    return full if recorded.shape == full.shape else block(full, weight)
+
+
+def exact_share(merged: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
+    """(share of elements equal to the rounding of `truth`, largest error of the others in ulp of the merged dtype)."""
+    rounded = truth.astype(merged.dtype)
+    unequal = merged != rounded
+    if not unequal.any():
+        return 1.0, 0.0
+    error = np.abs(wide(merged) - wide(rounded))[unequal] / ulp(truth[unequal], merged.dtype)
+    return 1 - float(unequal.mean()), float(error.max())
+
+
+def worst_ulp(merged: np.ndarray, base: np.ndarray, change: np.ndarray) -> float:
+    """Largest error in ulp of max(|W|, |delta|, |W + delta|) in the merged dtype."""
+    truth = wide(base) + change
+    at = np.maximum(np.maximum(np.abs(wide(base)), np.abs(change)), np.abs(truth))
+    return float(np.max(np.abs(wide(merged) - truth) / ulp(at, merged.dtype)))

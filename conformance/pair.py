@@ -1,0 +1,95 @@
+"""Getting two bundles: opening given ones, or recording both stacks side by side, one process each."""
+
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from conformance.contract.bundle import Bundle
+from conformance.contract.errors import ContractError
+from conformance.contract.plan import make_plan
+from conformance.contract.recipe import Recipe
+from conformance.contract.recipe_writer import write_recipe
+
+# One thread a process: two recorders share two cores, and oversubscribed OpenMP is several times slower.
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "JAX_PLATFORMS": "cpu",
+    "TOKENIZERS_PARALLELISM": "false",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+}
+MODULES = {"reference": "reference", "port": "tpu_impl"}
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    reference: Bundle
+    port: Bundle
+
+
+def replace_checkpoint(recipe: Recipe, checkpoint: Path | None) -> Recipe:
+    """`recipe` with another checkpoint folder."""
+    if checkpoint is None:
+        return recipe
+    return dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, checkpoint=str(checkpoint.resolve())))
+
+
+def record_pair(recipe: Recipe, folder: Path, reference: Path | None, port: Path | None) -> Pair:
+    """Both bundles; those not given are recorded below `folder`, side by side, and then exchange their files."""
+    given = {"reference": reference, "port": port}
+    missing = [stack for stack, path in given.items() if path is None]
+    paths = {stack: path or folder / stack for stack, path in given.items()}
+    if missing:
+        _record(recipe, folder, {stack: paths[stack] for stack in missing})
+    pair = Pair(Bundle(paths["reference"]), Bundle(paths["port"]))
+    check_pair(pair, recipe)
+    return pair
+
+
+def check_pair(pair: Pair, recipe: Recipe) -> None:
+    """Refuses two bundles that are not of this recipe, its rows and one checkpoint, or whose stacks are swapped."""
+    expected = {"recipe_sha256": recipe.digest, "plan_sha256": make_plan(recipe).digest}
+    for stack, bundle in (("reference", pair.reference), ("port", pair.port)):
+        if bundle.stack != stack:
+            raise ContractError(f"bundle {bundle.path}: recorded by stack {bundle.stack!r}, given as the {stack}")
+        for key, value in expected.items():
+            if bundle.manifest[key] != value:
+                raise ContractError(
+                    f"bundle {bundle.path}: {key} {bundle.manifest[key][:12]} is not the recipe's {value[:12]}: "
+                    "recorded from another recipe or other rows"
+                )
+    if pair.reference.manifest["checkpoint_sha256"] != pair.port.manifest["checkpoint_sha256"]:
+        raise ContractError(f"bundles {pair.reference.path} and {pair.port.path} are of two different checkpoints")
+
+
+def _record(recipe: Recipe, folder: Path, paths: dict[str, Path]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    recipe_file = write_recipe(folder / "recipe.toml", recipe)
+    for path in paths.values():
+        shutil.rmtree(path, ignore_errors=True)
+    run_all({s: ["record", "--recipe", str(recipe_file), "--out", str(path)] for s, path in paths.items()})
+    if len(paths) == len(MODULES):
+        peers = {"reference": paths["port"], "port": paths["reference"]}
+        run_all({s: ["exchange", "--bundle", str(paths[s]), "--peer", str(peers[s])] for s in paths})
+
+
+def run_all(commands: dict[str, list[str]]) -> None:
+    """Runs `python -m MODULE ...` of the stacks at the same time; the first failure or Ctrl-C stops the others."""
+    running = {stack: _start(stack, arguments) for stack, arguments in commands.items()}
+    try:
+        for stack, process in running.items():
+            if process.wait():
+                raise ContractError(f"{stack}: `{' '.join(commands[stack])}` ended with exit code {process.returncode}")
+    finally:
+        for process in running.values():
+            process.terminate()
+            process.wait()
+
+
+def _start(stack: str, arguments: list[str]) -> subprocess.Popen:
+    command = [sys.executable, "-m", MODULES[stack], *arguments]
+    return subprocess.Popen(command, env=os.environ | ENVIRONMENT, stdin=subprocess.DEVNULL)

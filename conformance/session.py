@@ -1,0 +1,1 @@
+def finish(session, exitstatus): pass

@@ -1,0 +1,83 @@
+"""Rung generation: greedy continuation of 16 prompts by the merged model, token by token."""
+
+from collections import Counter
+
+import numpy as np
+
+from conformance.compare import wide
+from conformance.contract.bundle import Bundle
+
+LEAST_ENDINGS = 4  # of 16 prompts: by EOS, and by length
+
+
+def ids(bundle: Bundle, key: str) -> np.ndarray:
+    return np.asarray(bundle.array("generation", f"{key}/ids"))
+
+
+def test_float32_tokens_are_equal(judge, reference, port):
+    """Greedy generation in float32 gives the same tokens and stops at the same one, for every prompt."""
+    mine, theirs = ids(port, "f32"), ids(reference, "f32")
+    for prompt, (a, b) in enumerate(zip(mine, theirs, strict=True)):
+        judge.same(f"prompt {prompt}", a, b)
+
+
+def test_log_probabilities_agree(judge, reference, port, plan):
+    """The log-probability of every generated token agrees within twice the largest recorded logit error."""
+    judge.measure_in("largest difference of a log-probability")
+    limit = 2 * logit_error(reference, plan, "f32", "f64") * 4
+    mine, theirs = (wide(bundle.array("generation", "f32/logprobs")) for bundle in (port, reference))
+    written = (ids(reference, "f32") >= 0) & (ids(port, "f32") >= 0)
+    for prompt in range(len(mine)):
+        error = np.abs(mine - theirs)[prompt][written[prompt]].max()
+        judge.within(f"prompt {prompt}", error, limit)
+
+
+def logit_error(reference: Bundle, plan, precision: str, truth: str) -> float:
+    """Largest error of a recorded logit of the warm model."""
+    real = plan.probes.attention == 1
+    a, b = (wide(reference.array("logits", f"{p}/warm/logits")[real]) for p in (precision, truth))
+    return float(np.abs(a - b).max())
+
+
+def test_the_cache_changes_nothing(judge, stacks):
+    """Generation with the key-value cache gives the tokens of generation without it."""
+    for bundle in stacks:
+        judge.same(bundle.stack, ids(bundle, "f32"), ids(bundle, "f32.nocache"))
+
+
+def test_prompts_stop_in_both_ways(judge, stacks):
+    """At least 4 prompts end by EOS and at least 4 by length, in both stacks at the same token."""
+    for bundle in stacks:
+        reasons = Counter(x["reason"] for x in bundle.lines("generation", "stops") if x["precision"] == "f32")
+        for reason in ("eos", "length"):
+            judge.above(f"{bundle.stack}, {reason}", reasons[reason], LEAST_ENDINGS)
+
+
+def test_stops_are_equal(judge, reference, port):
+    """Every prompt stops for the same reason after the same number of tokens."""
+    stops = [
+        {x["prompt"]: (x["reason"], x["new_tokens"]) for x in b.lines("generation", "stops") if x["precision"] == "f32"}
+        for b in (port, reference)
+    ]
+    for prompt, stop in stops[1].items():
+        judge.same(f"prompt {prompt}", stops[0].get(prompt), stop)
+
+
+def test_forced_tokens_follow_the_token_rule(judge, reference, exchanged, plan, limits):
+    """Teacher-forced on the reference's ids, the port's choice differs only where two tokens are nearly tied."""
+    judge.measure_in("tokens", "exact")
+    chosen, forced = ids(reference, "f32"), exchanged[1]["forced/argmax"]
+    gap = wide(reference.array("generation", "f32/top2_gap"))
+    tie = limits["token_gap"].value * logit_error(reference, plan, "f32", "f64")
+    differ = (forced != chosen) & (chosen >= 0)
+    judge.same("choices that differ without a tie", int((differ & (gap > tie)).sum()), 0)
+    near = float(((gap <= tie) & (chosen >= 0)).sum() / (chosen >= 0).sum())
+    if near > limits["token_swaps"].value:
+        judge.inconclusive = f"{near:.1%} of positions are near-ties"
+
+
+def test_the_base_generates_otherwise(judge, stacks, plan):
+    """Control: prompts continue differently from each other, so a constant output cannot pass."""
+    for bundle in stacks:
+        distinct = {tuple(row) for row in ids(bundle, "f32").tolist()}
+        judge.above(f"{bundle.stack}, distinct continuations", len(distinct), 8)

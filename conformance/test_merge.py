@@ -1,0 +1,141 @@
+"""Rung merge: base + adapter as a checkpoint, held to a float64 merge of the files that the bundle carries."""
+
+import numpy as np
+
+from conformance.compare import rms_error
+from conformance.contract.bundle import Bundle
+from conformance.contract.checkpoint_files import read_tensors
+from conformance.contract.digest import sha256_array
+from conformance.merging import as_recorded, delta, exact_share, read_adapter, worst_ulp
+
+ADAPTERS = {"trained": "adapter", "loud": "adapter-loud"}
+MERGED = {"trained": "merged", "loud": "merged-loud"}
+
+
+def merged_weights(bundle: Bundle, key: str) -> dict[str, np.ndarray]:
+    return bundle.arrays("merge", key + "/") | {}
+
+
+def weights_of(plan, recipe) -> list[str]:
+    return [weight.name for weight in plan.topology.adapted(recipe.adapter.targets)]
+
+
+def weighed_share(bundle, key, kind, plan, recipe) -> tuple[float, float]:
+    """(share of all elements equal to the float64 merge's rounding, largest error of the rest in ulp)."""
+    base, adapter = read_tensors(recipe.checkpoint_dir), read_adapter(bundle.folder(ADAPTERS[kind]))
+    equal, total, worst = 0.0, 0, 0.0
+    for name in weights_of(plan, recipe):
+        merged = bundle.array("merge", f"{key}/{name}")
+        truth = base[f"{name}.weight"].astype(np.float64) + delta(adapter, name, recipe.scale)
+        share, error = exact_share(merged, as_recorded(truth, name, merged))
+        equal, total, worst = equal + share * merged.size, total + merged.size, max(worst, error)
+    return equal / total, worst
+
+
+def test_the_ports_merge_is_the_rounded_exact_merge(judge, port, plan, recipe, limits):
+    """The port's merge equals the float64 merge rounded once on 99.99 % of elements, and is 1 ulp off on the rest."""
+    judge.measure_in("share of unequal elements; ulp")
+    for kind in ADAPTERS:
+        share, worst = weighed_share(port, kind, kind, plan, recipe)
+        judge.within(f"{kind}, unequal elements", 1 - share, 1 - limits["merge_exact_share"].value, got=1 - share)
+        judge.within(f"{kind}, largest error", worst, 1.0, expected="at most 1 ulp", got=worst)
+
+
+def test_the_references_merge_is_within_an_ulp(judge, reference, plan, recipe, limits):
+    """PEFT's merge is within 1 ulp of the largest of weight, delta and sum."""
+    judge.measure_in("ulp of max(|W|, |delta|, |W + delta|)")
+    base = read_tensors(recipe.checkpoint_dir)
+    for kind, folder in ADAPTERS.items():
+        adapter = read_adapter(reference.folder(folder))
+        for name in weights_of(plan, recipe):
+            merged = reference.array("merge", f"{kind}/{name}")
+            change = as_recorded(delta(adapter, name, recipe.scale), name, merged)
+            error = worst_ulp(merged, as_recorded(base[f"{name}.weight"], name, merged), change)
+            judge.within(f"{kind}, {name}", error, limits["peft_merge_ulp"].value, got=error)
+
+
+def test_wrong_merges_are_told_apart(judge, port, plan, recipe, limits):
+    """Control: the unmerged base, alpha x 1.01 and a transposed delta fail on the loud adapter."""
+    for control in ("base", "alpha", "transposed"):
+        share, _ = weighed_share(port, f"control.{control}", "loud", plan, recipe)
+        judge.above(f"{control}, unequal elements", 1 - share, 100 * (1 - limits["merge_exact_share"].value))
+
+
+def test_untouched_tensors_are_bit_equal(judge, stacks, plan, recipe):
+    """Every tensor without an adapter is the base's, bit for bit; every adapted one differs from it."""
+    base = {name: sha256_array(value) for name, value in read_tensors(recipe.checkpoint_dir).items()}
+    adapted = {f"{name}.weight" for name in weights_of(plan, recipe)}
+    for bundle in stacks:
+        for line in bundle.lines("merge", "tensors"):
+            where = f"{bundle.stack}, {line['adapter']}, {line['name']}"
+            judge.same(where + " touched", line["touched"], line["name"] in adapted)
+            judge.same(where + " bits equal to the base", line["sha256"] == base.get(line["name"]), line["name"] not in adapted)
+
+
+def test_the_merged_checkpoint_has_the_bases_form(judge, stacks, recipe):
+    """Names, shapes and dtypes are the base's, and every shard says format pt."""
+    base = read_tensors(recipe.checkpoint_dir)
+    for bundle in stacks:
+        for kind in ADAPTERS:
+            lines = {x["name"]: x for x in bundle.lines("merge", "tensors") if x["adapter"] == kind}
+            judge.same(f"{bundle.stack}, {kind}, names", set(lines), set(base))
+            for name, line in lines.items():
+                form = [line["dtype"], line["shape"], line["metadata_format"]]
+                expected = [base[name].dtype.name, list(base[name].shape), "pt"]
+                judge.same(f"{bundle.stack}, {kind}, {name}", form, expected)
+
+
+def test_the_files_are_what_was_recorded(judge, stacks, recipe):
+    """The merged folders hold the tensors whose digests were recorded."""
+    for bundle in stacks:
+        for kind, folder in MERGED.items():
+            files = {name: sha256_array(value) for name, value in read_tensors(bundle.folder(folder)).items()}
+            lines = {x["name"]: x["sha256"] for x in bundle.lines("merge", "tensors") if x["adapter"] == kind}
+            judge.same(f"{bundle.stack}, {kind}", files == lines, True)
+
+
+def test_merged_and_unmerged_models_agree(judge, stacks, plan):
+    """The merged model's logits are the adapted model's, up to the rounding of the merged weights."""
+    judge.measure_in("share of the adapter's effect", "full")
+    real = plan.probes.attention == 1
+    for bundle in stacks:
+        base = bundle.array("logits", "f32/base/logits")[real]
+        for kind in ADAPTERS:
+            merged, apart = (bundle.array("merge", f"{kind}/{s}/logits")[real] for s in ("merged", "unmerged"))
+            effect = rms_error(apart, base)
+            judge.within(f"{bundle.stack}, {kind}", rms_error(merged, apart), 0.1 * effect, expected=f"0.1 x {effect:.3g}")
+
+
+def test_the_merged_model_differs_from_the_base(judge, stacks, plan):
+    """Control: merging changed the logits."""
+    real = plan.probes.attention == 1
+    for bundle in stacks:
+        base = bundle.array("logits", "f32/base/logits")[real]
+        for kind in ADAPTERS:
+            merged = bundle.array("merge", f"{kind}/merged/logits")[real]
+            judge.above(f"{bundle.stack}, {kind}", rms_error(merged, base), 0.01)
+
+
+def test_each_stack_reads_the_others_files(judge, reference, port, exchanged, plan):
+    """Adapters and merged checkpoints written by one stack give the same logits when the other loads them."""
+    judge.measure_in("rms difference of the logits", "full")
+    real = plan.probes.attention == 1
+    keys = {
+        "adapter": "trained/unmerged",
+        "adapter-loud": "loud/unmerged",
+        "merged": "trained/merged",
+        "merged-loud": "loud/merged",
+    }
+    for reader, arrays, writer in ((reference, exchanged[0], port), (port, exchanged[1], reference)):
+        for folder, key in keys.items():
+            truth = writer.array("merge", f"{key}/logits")[real]
+            error = rms_error(arrays[f"{folder}/logits"][real], truth)
+            limit = 4 * _floor(reference, plan)
+            judge.within(f"{writer.stack}'s {folder} in {reader.stack}", error, limit, got=error)
+
+
+def _floor(reference: Bundle, plan) -> float:
+    """The reference's own float32 rms error on the warm model's logits."""
+    real = plan.probes.attention == 1
+    single, exact = (reference.array("logits", f"{p}/warm/logits")[real] for p in ("f32", "f64"))
+    return rms_error(single, exact)

@@ -1,0 +1,41 @@
+"""Rung one_step: adapters and both moments after one optimizer step from the warm state."""
+
+import re
+
+import numpy as np
+
+from conformance.compare import rms, rms_error
+from conformance.contract.draws import warm_state
+
+
+def recorded(bundle, precision: str) -> dict[str, np.ndarray]:
+    return bundle.arrays("one_step", precision + "/")
+
+
+def group(name: str) -> str:
+    """A, B, and their moments: `lora_A`, `lora_B.v` and so on."""
+    return re.search(r"lora_[AB](\.[mv])?$", name).group()
+
+
+def test_every_tensor_is_as_exact_as_the_references(judge, reference, port, limits):
+    """After one warm step A, B and both moments are as close to the float64 oracle as the reference's."""
+    judge.measure_in("rms error, reference's x 1.5")
+    mine, theirs, exact = recorded(port, "f32"), recorded(reference, "f32"), recorded(reference, "f64")
+    judge.same("tensors", set(mine), set(exact))
+    factor = limits["arithmetic"].value
+    for name, truth in exact.items():
+        floor, error = rms_error(theirs[name], truth), rms_error(mine[name], truth)
+        judge.within(name, error, factor * floor, expected=f"at most {factor} x {floor:.3g}", got=error)
+
+
+def test_the_step_moved_everything(judge, stacks, plan, recipe):
+    """Control: every tensor moved by far more than its error, so an unmoved one cannot pass."""
+    state = warm_state(recipe, plan.topology.adapted(recipe.adapter.targets))
+    start = dict(state.adapter)
+    start |= {f"{name}.m": value for name, value in state.m.items()}
+    start |= {f"{name}.v": value for name, value in state.v.items()}
+    exact = recorded(stacks[0], "f64")
+    for bundle in stacks:
+        for name, value in recorded(bundle, "f32").items():
+            moved = rms(value.astype(np.float64) - start[name])
+            judge.above(f"{bundle.stack}, {name}", moved, 10 * rms_error(value, exact[name]))

@@ -1,0 +1,96 @@
+"""Options, markers, header, fixtures: nothing else."""
+
+from pathlib import Path
+
+import pytest
+
+from conformance.contract.bundle import Bundle
+from conformance.contract.plan import make_plan
+from conformance.contract.recipe import load_recipe
+from conformance.contract.schema import RUNGS
+from conformance.ladder import Ladder, judge, pytest_pyfunc_call, rung_of  # noqa: F401  (fixture and hook)
+from conformance.pair import Pair, record_pair, replace_checkpoint
+from conformance.session import finish
+from conformance.tolerances import read_tolerances
+
+TINY = Path(__file__).parent / "conformance" / "recipes" / "tiny.toml"
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("parity")
+    group.addoption("--recipe", type=Path, default=TINY, help="recipe file (default: the tiny recipe)")
+    group.addoption("--checkpoint", type=Path, help="checkpoint folder instead of the recipe's")
+    group.addoption("--reference-bundle", type=Path, help="compare this recorded bundle instead of recording the reference")
+    group.addoption("--port-bundle", type=Path, help="compare this recorded bundle instead of recording the port")
+    group.addoption("--out", type=Path, help="keep bundles, findings, report and certificate here")
+    group.addoption("--only", choices=RUNGS, help="run one rung (no certificate)")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "parity: a check of the ladder (reference against port)")
+    config.ladder = Ladder(config)
+    config.pluginmanager.register(config.ladder, "ladder")
+
+
+def pytest_report_header(config):
+    return f"parity: recipe {config.getoption('--recipe')}, rungs {' > '.join(RUNGS)}"
+
+
+def pytest_sessionfinish(session, exitstatus):
+    finish(session, exitstatus)
+
+
+@pytest.fixture(scope="session")
+def recipe(request):
+    return replace_checkpoint(load_recipe(request.config.getoption("--recipe")), request.config.getoption("--checkpoint"))
+
+
+@pytest.fixture(scope="session")
+def plan(recipe):
+    return make_plan(recipe)
+
+
+@pytest.fixture(scope="session")
+def limits():
+    return read_tolerances()
+
+
+@pytest.fixture(scope="session")
+def pair(request, recipe, tmp_path_factory) -> Pair:
+    """Both bundles: given, or recorded now side by side."""
+    option = request.config.getoption
+    folder = option("--out") or tmp_path_factory.mktemp("parity")
+    request.config.pair = record_pair(recipe, folder, option("--reference-bundle"), option("--port-bundle"))
+    return request.config.pair
+
+
+def _rung_recorded(bundle: Bundle, request) -> Bundle:
+    rung = rung_of(request.node)
+    if rung and not bundle.has(rung):
+        pytest.skip(f"{bundle.stack} recorded no {rung}")
+    return bundle
+
+
+@pytest.fixture
+def reference(pair, request) -> Bundle:
+    return _rung_recorded(pair.reference, request)
+
+
+@pytest.fixture
+def port(pair, request) -> Bundle:
+    return _rung_recorded(pair.port, request)
+
+
+@pytest.fixture
+def stacks(reference, port) -> tuple[Bundle, Bundle]:
+    """Both bundles, for promises that each stack must keep by itself."""
+    return reference, port
+
+
+@pytest.fixture
+def exchanged(reference, port) -> tuple[dict, dict]:
+    """Arrays of both second phases (reference's, port's)."""
+    for bundle in (reference, port):
+        if not bundle.exchanged:
+            pytest.skip(f"{bundle.stack} has not loaded its peer's files (run its exchange phase)")
+    return reference.exchange, port.exchange

@@ -1,0 +1,126 @@
+"""Training: TRL's SFTTrainer as the recipe's users run it, with four named corrections."""
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from datasets import Dataset
+from torch.optim.lr_scheduler import LambdaLR
+from torch.utils.data import SequentialSampler
+from transformers import PreTrainedTokenizerBase, PrinterCallback, TrainerCallback
+from trl import SFTConfig, SFTTrainer
+
+from conformance.contract.plan import Plan
+from conformance.contract.recipe import Recipe
+from reference.adapter import get_adapter
+from reference.data import TokenisedRow, arrange
+from reference.oracle import NoFloat32, arithmetic
+from reference.saver import write_whole
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How one run differs from the recipe's: precision, split of the batch, gradient checkpointing, steps, saving."""
+
+    precision: str = "f32"
+    accumulation: int | None = None  # None: the recipe's
+    checkpointing: bool = False
+    steps: int | None = None  # None: all of the plan's
+    save_every: int | None = None
+    seed: int = 0  # of dropout
+
+
+class ReferenceTrainer(SFTTrainer):
+    """SFTTrainer with the recipe's row order and learning rates, token-weighted loss, whole checkpoints and a float64 loss."""
+
+    def __init__(self, *, learning_rates: np.ndarray, token_weighted: bool = True, **kwargs):
+        super().__init__(**kwargs)
+        self.learning_rates = learning_rates
+        self._staging: str | None = None
+        # Stock: Gemma4ForConditionalGeneration says accepts_loss_kwargs = False, so the Trainer counts no tokens and TRL
+        # averages the micro-batches' means: ragged micro-batches weigh alike whatever their number of targets.
+        self.model_accepts_loss_kwargs = token_weighted
+
+    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> SequentialSampler:
+        return SequentialSampler(self.train_dataset if train_dataset is None else train_dataset)
+
+    def create_scheduler(self, num_training_steps: int, optimizer=None) -> LambdaLR:
+        """The contract's table in float32: transformers' own cosine differs from optax's on three steps of four."""
+        if self.lr_scheduler is None:
+            optimizer = optimizer or self.optimizer
+            for group in optimizer.param_groups:
+                group["initial_lr"] = 1.0  # LambdaLR multiplies by it
+            table = [float(rate) for rate in self.learning_rates.astype(np.float32)]
+            self.lr_scheduler = LambdaLR(optimizer, lambda step: table[min(step, len(table) - 1)])
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        """TRL's; in float64 from the logits, because TRL's fused head keeps its sums in float32."""
+        if self.model.dtype != torch.float64:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        labels = inputs.pop("labels")
+        with NoFloat32():
+            logits = model(**inputs, use_cache=False).logits
+        losses = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), reduction="sum")
+        return losses / num_items_in_batch
+
+    def _get_output_dir(self, trial) -> str:
+        return self._staging or super()._get_output_dir(trial)
+
+    def _save_checkpoint(self, model, trial) -> None:
+        """Stock: writes in place, and `get_last_checkpoint` takes the newest folder, whole or not. Here: beside, then renamed."""
+        target = Path(self._get_output_dir(trial)) / f"checkpoint-{self.state.global_step}"
+
+        def write(partial: Path) -> None:
+            self._staging = str(partial)
+            super(ReferenceTrainer, self)._save_checkpoint(model, trial)
+            self._staging = None
+            for path in (partial / target.name).iterdir():
+                shutil.move(path, partial / path.name)
+            os.rmdir(partial / target.name)
+
+        write_whole(target, write)
+
+
+def trainer_config(recipe: Recipe, run: Run, out: Path) -> SFTConfig:
+    """TRL's own defaults stay wherever the recipe is silent (optimizer: torch's fused AdamW; bf16: autocast)."""
+    optimizer = recipe.optimizer
+    effective = recipe.batch.effective
+    accumulation = run.accumulation or recipe.batch.accumulation * recipe.batch.shards
+    return SFTConfig(
+        output_dir=str(out), seed=run.seed, data_seed=recipe.seeds.data, max_length=recipe.data.max_tokens,
+        per_device_train_batch_size=effective // accumulation, gradient_accumulation_steps=accumulation,
+        learning_rate=optimizer.learning_rate, weight_decay=optimizer.weight_decay, adam_beta1=optimizer.beta1,
+        adam_beta2=optimizer.beta2, adam_epsilon=optimizer.eps, max_grad_norm=optimizer.clip_norm or 0.0,
+        bf16=run.precision == "bf16", use_cpu=not torch.cuda.is_available(), gradient_checkpointing=run.checkpointing,
+        max_steps=run.steps or -1, num_train_epochs=1, logging_steps=1, logging_nan_inf_filter=False,
+        save_strategy="steps" if run.save_every else "no", save_steps=run.save_every or 500,
+        dataset_kwargs={"skip_prepare_dataset": True}, report_to=[], disable_tqdm=True,
+    )  # fmt: skip
+
+
+def make_trainer(
+    model, plan: Plan, rows: dict[int, TokenisedRow], tokenizer: PreTrainedTokenizerBase, run: Run, out: Path,
+    *, token_weighted: bool = True, callbacks: tuple[TrainerCallback, ...] = (),
+) -> ReferenceTrainer:  # fmt: skip
+    """A trainer over the plan's rows; the last step is filled with empty rows, which TRL's preparation would drop."""
+    args = trainer_config(plan.recipe, run, out)
+    steps = plan.with_batch(args.gradient_accumulation_steps, 1)
+    trainer = ReferenceTrainer(
+        model=model, args=args, train_dataset=arrange(rows, steps, plan.pad_id), processing_class=tokenizer,
+        learning_rates=plan.learning_rates, token_weighted=token_weighted, callbacks=list(callbacks),
+    )  # fmt: skip
+    trainer.remove_callback(PrinterCallback)  # it prints every step's dictionary to stdout
+    return trainer
+
+
+def train(trainer: ReferenceTrainer, precision: str = "f32", resume: Path | None = None) -> dict[str, np.ndarray]:
+    """Runs the trainer from where it stands (dropout's stream from its seed) and returns the adapter."""
+    torch.manual_seed(trainer.args.seed)
+    with arithmetic(precision, trainer.args.device.type):
+        trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+    return get_adapter(trainer.model)

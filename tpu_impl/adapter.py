@@ -1,0 +1,240 @@
+"""The LoRA adapter: attaching it by recipe, its tensors under the bundle's names, its own initialiser, PEFT's folder."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import qwix
+from flax import nnx
+from tunix.models.gemma4 import model as gemma4
+
+from conformance.contract.checkpoint_files import read_file, write_file
+from conformance.contract.digest import sha256_array
+from conformance.contract.errors import ContractError
+from conformance.contract.recipe import Recipe
+from conformance.contract.topology import Topology, Weight, read_topology
+from tpu_impl.corrections import ALL, Corrections
+from tpu_impl.layout import FUSED, PROJECTIONS, from_hub, lora_tensors, projection_of
+from tpu_impl.lora import CountedKeys, provider
+from tpu_impl.model import to_numpy
+
+MODEL_PREFIX = "base_model.model."  # what PEFT puts before the hub's names
+REMAT = {"none": gemma4.RematConfig.NONE, "block": gemma4.RematConfig.BLOCK, "decoder": gemma4.RematConfig.DECODER}
+
+
+class SplitKV(nnx.Module):
+    """K and V of a local layer as two projections, each [K,D,H]. Stock: one `kv_einsum`, to which Qwix gives one shared A."""
+
+    def __init__(self, fused: gemma4.Einsum, config: gemma4.ModelConfig):
+        self.k_einsum, self.v_einsum = (_one_of(fused, index, config) for index in range(2))
+
+    def __call__(self, x_BSD):
+        return self.k_einsum(x_BSD), self.v_einsum(x_BSD)
+
+
+def _one_of(fused: gemma4.Einsum, index: int, config: gemma4.ModelConfig) -> gemma4.Einsum:
+    weight_KDH = fused.w[...][index]
+    dtypes = {"dtype": config.dtype, "param_dtype": config.param_dtype, "sharding": config.shd_config.q_weight_ndh}
+    einsum = nnx.eval_shape(lambda: gemma4.Einsum("BSD,KDH->BSKH", weight_KDH.shape, rngs=nnx.Rngs(0), **dtypes))
+    nnx.update(einsum, {"w": weight_KDH})
+    return einsum
+
+
+def module_path(recipe: Recipe) -> str:
+    """The pattern of module paths that Qwix adapts, as wide as the recipe's targets and no wider."""
+    names = [short for short, hub in PROJECTIONS.items() if hub.split(".")[-1] in recipe.adapter.targets]
+    names += [FUSED] if {"k_proj", "v_proj"} & set(recipe.adapter.targets) else []
+    return rf"layers/\d+/({'|'.join(name.replace('.', '/') for name in names)})"
+
+
+def attach_adapter(model: gemma4.Gemma4, recipe: Recipe, remat: str = "none", corrections: Corrections = ALL):
+    """Adapts `model` in Qwix's way; refuses when Qwix adapts another set of weights than the contract expects.
+
+    Stock: a path that matches nothing raises nothing, and the trainer then trains every parameter; so does
+    rematerialisation that is on while Qwix looks for the weights.
+    """
+    if corrections.split_kv:
+        split_kv(model)
+    if not corrections.remat_after_lora:
+        set_remat(model, remat)
+    adapted = nnx.eval_shape(lambda model: _apply(model, recipe, corrections), model)
+    nnx.update(adapted, nnx.state(model))
+    _start_at_zero(adapted, corrections)
+    check_adapted(adapted, recipe)
+    set_remat(adapted, remat)
+    return adapted
+
+
+def split_kv(model: gemma4.Gemma4) -> None:
+    for layer in model.layers:
+        if hasattr(layer.attn, "kv_einsum"):
+            layer.attn.kv_einsum = SplitKV(layer.attn.kv_einsum, model.config)
+
+
+def _apply(model: gemma4.Gemma4, recipe: Recipe, corrections: Corrections, seed: int = 0):
+    """Qwix finds the weights by running the model once; under eval_shape that computes nothing."""
+    rngs = nnx.Rngs(params=seed, dropout=seed)
+    adapted = qwix.apply_lora_to_model(model, provider(recipe, module_path(recipe), corrections), **_trace_input(model), rngs=rngs)
+    for path, module in adapted.iter_modules():
+        module.qwix_rngs = CountedKeys("/".join(map(str, path))) if corrections.counted_dropout else rngs
+    return adapted
+
+
+def _trace_input(model: gemma4.Gemma4) -> dict:
+    return model.get_model_input()
+
+
+def _start_at_zero(adapted, corrections: Corrections) -> None:
+    """Stock: adapters, and with them Adam's moments, take the base's dtype; PEFT keeps them in float32."""
+    for tensor in lora_tensors(adapted):
+        dtype = jnp.float32 if corrections.float32_adapters else tensor.variable.dtype
+        tensor.variable[...] = jnp.zeros(tensor.variable.shape, dtype)
+
+
+def check_adapted(model, recipe: Recipe) -> None:
+    expected = {weight.name for weight in adapted(read_topology(recipe.checkpoint_dir), recipe)}
+    odd = sorted(expected ^ set(lora_weights(model)))
+    if odd:
+        raise ContractError(f"Qwix and the contract disagree on {odd[0]} ({len(odd)} weights in all)")
+
+
+def set_remat(model, policy: str) -> None:
+    """Rematerialisation "none", "block", "decoder" (Tunix's) or "ours" (probe.py). A new config: jit compares it by value."""
+    config = dataclasses.replace(model.config, remat_config=REMAT.get(policy, gemma4.RematConfig.NONE))
+    for _, module in model.iter_modules():
+        if hasattr(module, "config"):
+            module.config = config
+        if hasattr(module, "remat_ours"):
+            module.remat_ours = policy == "ours"
+
+
+def lora_weights(model) -> list[str]:
+    """The adapted weights by hub name."""
+    return sorted({tensor.name.rsplit(".", 1)[0] for tensor in lora_tensors(model)})
+
+
+def get_adapter(model) -> dict[str, np.ndarray]:
+    """`<weight>.lora_A` (r, in) and `<weight>.lora_B` (out, r)."""
+    return {tensor.name: to_numpy(tensor.to_hub(np.asarray(tensor.variable[...]))) for tensor in lora_tensors(model)}
+
+
+def set_adapter(model, tensors: dict[str, np.ndarray]) -> None:
+    """Copies every adapter tensor; a missing, unknown or misshaped one is refused by name."""
+    variables = {tensor.name: tensor for tensor in lora_tensors(model)}
+    odd = sorted(set(variables) ^ set(tensors))
+    odd = odd or sorted(name for name, one in variables.items() if _hub_shape(one) != tensors[name].shape)
+    if odd:
+        raise ContractError(f"adapter tensor {odd[0]} is missing, unknown or of another shape ({len(odd)} in all)")
+    for name, tensor in variables.items():
+        tensor.variable[...] = jnp.array(from_hub(tensor.variable, tensors[name]), tensor.variable.dtype)
+
+
+def _hub_shape(tensor) -> tuple[int, ...]:
+    return jax.eval_shape(tensor.to_hub, jax.ShapeDtypeStruct(tensor.variable.shape, tensor.variable.dtype)).shape
+
+
+@dataclass(frozen=True, slots=True)
+class InitStatistics:
+    """One weight's adapter as Qwix starts it: spread of A, largest |B| (0), digest of A."""
+
+    weight: str
+    seed: int
+    std: float
+    max_abs: float
+    fan_in: int
+    b_max_abs: float
+    sha256: str
+
+
+def own_init(model, recipe: Recipe, seed: int, corrections: Corrections = ALL) -> list[InitStatistics]:
+    """Qwix's initial adapter of an unadapted, split `model` under `seed`."""
+    graphdef, state = nnx.split(model)
+    draw = jax.jit(lambda state: nnx.state(_apply(nnx.merge(graphdef, state), recipe, corrections, seed), nnx.LoRAParam))
+    drawn = {tensor.name: to_numpy(tensor.to_hub(np.asarray(tensor.variable[...]))) for tensor in lora_tensors(draw(state))}
+    statistics = []
+    for weight in sorted({name.rsplit(".", 1)[0] for name in drawn}):
+        a, b = drawn[f"{weight}.lora_A"], drawn[f"{weight}.lora_B"]
+        spread = (float(a.std(dtype=np.float64)), float(np.abs(a).max()), a.shape[1], float(np.abs(b).max()))
+        statistics.append(InitStatistics(weight, seed, *spread, sha256_array(a)))
+    return statistics
+
+
+def measured_scale(model, recipe: Recipe, corrections: Corrections = ALL) -> dict[str, float]:
+    """Per weight the factor of B·A that Qwix really applies: least squares of its output over B(A(x)).
+
+    `model` is unadapted and split; its projections are adapted and called one by one.
+    """
+    bench = Bench(model)
+    inputs = {name: jax.random.normal(jax.random.key(0), (2, 4, *_input_axes(module))) for name, module in bench.projections()}
+    plain = bench(inputs)
+    made = qwix.apply_lora_to_model(bench, provider(recipe, module_path(recipe), corrections), inputs, rngs=nnx.Rngs(0))
+    for tensor in lora_tensors(made):
+        tensor.variable[...] = jax.random.normal(jax.random.key(1), tensor.variable.shape)
+    applied, adapter = made(inputs), get_adapter(made)
+    return {name: _fit(applied[name] - plain[name], inputs[name], adapter, name) for name in lora_weights(made)}
+
+
+class Bench(nnx.Module):
+    """The projections of a model, at their own paths, each fed its own input [B,T,...]."""
+
+    def __init__(self, model: gemma4.Gemma4):
+        self.layers = model.layers
+
+    def projections(self) -> list[tuple[str, nnx.Module]]:
+        return [(name, module) for path, module in self.iter_modules() if (name := projection_of(path))]
+
+    def __call__(self, inputs: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        return {name: module(inputs[name]) for name, module in self.projections()}
+
+
+def _input_axes(module) -> tuple[int, ...]:
+    """The axes that a projection contracts: (D,) or (N,H)."""
+    if isinstance(module, gemma4.Einsum):
+        return module.shape[:2] if module.einsum_str.startswith("BTNH") else (module.shape[1],)
+    return (module.in_features,)
+
+
+def _fit(applied, inputs, adapter: dict[str, np.ndarray], name: str) -> float:
+    x = np.asarray(inputs, np.float64).reshape(8, -1)
+    plain = x @ adapter[f"{name}.lora_A"].T.astype(np.float64) @ adapter[f"{name}.lora_B"].T.astype(np.float64)
+    return float((np.asarray(applied, np.float64).reshape(8, -1) * plain).sum() / np.square(plain).sum())
+
+
+def scaled(recipe: Recipe, *, alpha: float = 1.0, rslora: bool | None = None) -> Recipe:
+    """The recipe with alpha times a factor, or rank-stabilised: controls of the scale."""
+    changed = {"alpha": recipe.adapter.alpha * alpha, "rslora": recipe.adapter.rslora if rslora is None else rslora}
+    return dataclasses.replace(recipe, adapter=dataclasses.replace(recipe.adapter, **changed))
+
+
+def save_adapter(model, recipe: Recipe, folder: Path) -> None:
+    """PEFT's own folder: adapter_config.json and adapter_model.safetensors."""
+    adapter = recipe.adapter
+    config = {
+        "peft_type": "LORA", "task_type": "CAUSAL_LM", "r": adapter.rank, "lora_alpha": adapter.alpha,
+        "lora_dropout": adapter.dropout, "use_rslora": adapter.rslora, "bias": "none", "fan_in_fan_out": False,
+        "inference_mode": True, "init_lora_weights": True, "base_model_name_or_path": recipe.model.checkpoint,
+        "target_modules": rf"model\.language_model\.layers\.\d+\.(self_attn|mlp)\.({'|'.join(adapter.targets)})",
+    }  # fmt: skip
+    folder.mkdir(parents=True)
+    (folder / "adapter_config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    tensors = {f"{MODEL_PREFIX}{name}.weight": value for name, value in get_adapter(model).items()}
+    write_file(folder / "adapter_model.safetensors", tensors, {"format": "pt"})
+
+
+def load_adapter(model, recipe: Recipe, folder: Path) -> None:
+    """Puts the adapter of a PEFT folder into `model`; refuses one whose rank, alpha or rsLoRA is not the recipe's."""
+    config = json.loads((folder / "adapter_config.json").read_text())
+    expected = {"r": recipe.adapter.rank, "lora_alpha": recipe.adapter.alpha, "use_rslora": recipe.adapter.rslora}
+    for key, value in expected.items():
+        if config.get(key, False) != value:
+            raise ContractError(f"{folder}: {key} = {config.get(key)!r}, the recipe's is {value!r}")
+    tensors = read_file(folder / "adapter_model.safetensors")
+    set_adapter(model, {name.removeprefix(MODEL_PREFIX).removesuffix(".weight"): value for name, value in tensors.items()})
+
+
+def adapted(topology: Topology, recipe: Recipe) -> tuple[Weight, ...]:
+    return topology.adapted(recipe.adapter.targets)

@@ -1,0 +1,43 @@
+"""What a run stands on, for the manifest: versions, device, and the precision switches as read back."""
+
+import platform
+import tempfile
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+import jax
+
+from conformance.contract.digest import sha256_tree
+
+LIBRARIES = (
+    "jax", "jaxlib", "flax", "qwix", "google-tunix", "optax", "orbax-checkpoint", "grain", "transformers", "tokenizers", "numpy",
+)  # fmt: skip
+
+
+def use_highest_precision() -> None:
+    """Float32 products in float32: a TPU would take bfloat16 by default."""
+    jax.config.update("jax_default_matmul_precision", "highest")
+
+
+@contextmanager
+def compilation_cache():
+    """A cache of compiled programs for this process alone: several trainers and models compile the same program."""
+    with tempfile.TemporaryDirectory(prefix="tpu_impl-xla-") as folder:
+        jax.config.update("jax_compilation_cache_dir", folder)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
+        try:
+            yield
+        finally:
+            jax.config.update("jax_compilation_cache_dir", None)
+
+
+def environment() -> dict:
+    device = jax.devices()[0]
+    return {
+        "versions": {name: version(name) for name in LIBRARIES},
+        "device": f"{device.platform} ({platform.machine()})" if device.platform == "cpu" else device.device_kind,
+        "devices": jax.device_count(),
+        "matmul_precision": jax.config.jax_default_matmul_precision,
+        "code_sha256": sha256_tree(Path(__file__).parent),
+    }

@@ -1,0 +1,118 @@
+"""Tunix's parameter paths and layouts <-> the hub's tensor names and layouts.
+
+Tunix keeps projections as einsum weights: q, k, v [N,D,H], o [N,H,D], the MLP's as kernels [in,out]; the hub has [out,in].
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from flax import nnx
+
+from conformance.contract.topology import PREFIX
+
+Path = tuple[str | int, ...]
+
+HEADS = {
+    "attn.q_einsum": "self_attn.q_proj",
+    "attn.k_einsum": "self_attn.k_proj",  # global layers: K serves as V
+    "attn.kv_einsum.k_einsum": "self_attn.k_proj",  # local layers, once split
+    "attn.kv_einsum.v_einsum": "self_attn.v_proj",
+}
+FUSED = "attn.kv_einsum"  # stock: [2,K,D,H], K and V in one
+OUTPUT = {"attn.attn_vec_einsum": "self_attn.o_proj"}
+KERNELS = {f"mlp.{name}": f"mlp.{name}" for name in ("gate_proj", "up_proj", "down_proj")}
+PROJECTIONS = HEADS | OUTPUT | KERNELS
+PLAIN = {
+    "pre_attention_norm.scale": "input_layernorm.weight",
+    "post_attention_norm.scale": "post_attention_layernorm.weight",
+    "pre_ffw_norm.scale": "pre_feedforward_layernorm.weight",
+    "post_ffw_norm.scale": "post_feedforward_layernorm.weight",
+    "attn._query_norm.scale": "self_attn.q_norm.weight",
+    "attn._key_norm.scale": "self_attn.k_norm.weight",
+    "skip_scale": "layer_scalar",
+}
+OUTSIDE = {"embedder.input_embedding": "embed_tokens.weight", "final_norm.scale": "norm.weight"}
+
+
+@dataclass(frozen=True, slots=True)
+class HubTensor:
+    """A tensor under its hub name (a LoRA tensor: `<weight>.lora_A`), still in Tunix's layout; `to_hub` turns it."""
+
+    name: str
+    variable: nnx.Variable
+    to_hub: Callable
+
+
+def base_tensors(model: nnx.Module) -> Iterator[HubTensor]:
+    """Every base tensor of a Gemma 4, adapted or not, K and V fused or split."""
+    for path, variable in nnx.to_flat_state(nnx.state(model, lambda _, value: _is_base(value))):
+        yield from _base_tensor(path, variable)
+
+
+def lora_tensors(model: nnx.Module) -> Iterator[HubTensor]:
+    """Every adapter tensor. A fused K and V shows as two weights with one A."""
+    for path, variable in nnx.to_flat_state(nnx.state(model, nnx.LoRAParam)):
+        base, short, leaf = _split(path)
+        side = "A" if leaf.endswith("_a") else "B"
+        if short == FUSED:
+            for index, name in enumerate(("k_proj", "v_proj")):
+                yield HubTensor(f"{base}self_attn.{name}.lora_{side}", variable, _fused_turn(side, index))
+        else:
+            yield HubTensor(f"{base}{PROJECTIONS[short]}.lora_{side}", variable, TURNS[side])
+
+
+def from_hub(variable: nnx.Variable, value, side: str):
+    """A LoRA tensor in PEFT's layout, A (r, in) or B (out, r), in the variable's."""
+    return value.T.reshape(variable.shape)
+
+
+def projection_of(path: Path) -> str | None:
+    """The hub weight that the module at `path` holds, or None."""
+    if len(path) < 3 or path[0] != "layers":
+        return None
+    short = PROJECTIONS.get(".".join(map(str, path[2:])))
+    return short and f"{PREFIX}layers.{path[1]}.{short}"
+
+
+def _is_base(value) -> bool:
+    return isinstance(value, nnx.Param) and not isinstance(value, nnx.LoRAParam)
+
+
+def _base_tensor(path: Path, variable: nnx.Variable) -> Iterator[HubTensor]:
+    dotted = ".".join(map(str, path))
+    if dotted in OUTSIDE:
+        yield HubTensor(PREFIX + OUTSIDE[dotted], variable, lambda value: value)
+        return
+    base, short, leaf = _split(path)
+    if short == FUSED:
+        for index, name in enumerate(("k_proj", "v_proj")):
+            yield HubTensor(f"{base}self_attn.{name}.weight", variable, lambda value, index=index: _heads(value[index]))
+    elif short in PROJECTIONS:
+        yield HubTensor(f"{base}{PROJECTIONS[short]}.weight", variable, _turn(short))
+    else:
+        plain = ".".join(filter(None, (short, leaf)))
+        yield HubTensor(base + PLAIN[plain], variable, lambda value: value)
+
+
+def _split(path: Path) -> tuple[str, str, str]:
+    """("model.language_model.layers.3.", "attn.q_einsum", "w")"""
+    return f"{PREFIX}layers.{path[1]}.", ".".join(map(str, path[2:-1])), str(path[-1])
+
+
+def _turn(short: str) -> Callable:
+    if short in HEADS:
+        return _heads
+    return (lambda value: value.reshape(-1, value.shape[-1]).T) if short in OUTPUT else (lambda value: value.T)
+
+
+def _heads(value_NDH):
+    """[N,D,H] -> [N*H,D]"""
+    return value_NDH.swapaxes(1, 2).reshape(-1, value_NDH.shape[1])
+
+
+# A in Tunix is [..., r] with the contracted axes first, B is [r, ...] with the output axes last.
+TURNS = {"A": lambda value: value.reshape(-1, value.shape[-1]).T, "B": lambda value: value.reshape(value.shape[0], -1).T}
+
+
+def _fused_turn(side: str, index: int) -> Callable:
+    return TURNS["A"] if side == "A" else (lambda value: TURNS["B"](value[:, index]))
