@@ -34,7 +34,6 @@ def parser() -> argparse.ArgumentParser:
     exchange = commands.add_parser("exchange", help="load the peer's adapters and merged files here, write the logits")
     exchange.add_argument("--bundle", type=Path, required=True, help="this stack's bundle; gains exchange/")
     exchange.add_argument("--peer", type=Path, required=True, help="the other stack's bundle")
-    exchange.add_argument("--recipe", type=Path, required=True, help="the recipe file of both")
     train = commands.add_parser("train", help="a plain run of the recipe, recorded like anybody's trainer")
     train.add_argument("--recipe", type=Path, required=True, help="recipe file (TOML)")
     train.add_argument("--out", type=Path, required=True, help="new folder for adapter/, checkpoints and bundle/")

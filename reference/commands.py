@@ -2,21 +2,33 @@
 
 import argparse
 
-import torch
-import transformers
-
+from conformance.contract.errors import ContractError
 from conformance.contract.recipe import load_recipe
-from reference.record import record as record_bundle
-from reference.record import say
-
-
-def _quiet() -> None:
-    """Progress lines are ours; the libraries' bars and notes would bury them."""
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    torch.set_num_threads(torch.get_num_threads())
+from reference import record as recording
+from reference.adapter import save_adapter
+from reference.environment import prepare_process
+from reference.recorder import RUN_OF, Recorder
+from reference.session import Session
+from reference.train import Run, train as run_trainer
 
 
 def record(options: argparse.Namespace) -> None:
-    _quiet()
-    record_bundle(load_recipe(options.recipe), options.out, options.rungs, say, options.jobs)
+    recording.record(load_recipe(options.recipe), options.out, options.rungs, recording.say, options.jobs)
+
+
+def exchange(options: argparse.Namespace) -> None:
+    recording.exchange(options.bundle, options.peer)
+
+
+def train(options: argparse.Namespace) -> None:
+    """The recipe's own run: its precision, dropout, initialiser and checkpointing; recorded as anybody's would be."""
+    recipe = load_recipe(options.recipe)
+    if options.out.exists():
+        raise ContractError(f"folder {options.out}: already there; choose a new folder or remove it")
+    prepare_process()
+    session = Session(recipe, recording.say)
+    run = Run(RUN_OF[recipe.precision.compute], checkpointing=recipe.remat.policy != "none", seed=recipe.seeds.dropout)
+    trainer = session.trainer(session.initial, run, out=options.out)
+    Recorder(options.out / "bundle", recipe, plan=session.plan, progress=recording.say).attach(trainer)
+    run_trainer(trainer, run.precision)
+    save_adapter(trainer.model, options.out / "adapter")

@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
 from accelerate.data_loader import prepare_data_loader
-from datasets import Dataset, disable_progress_bars
+from datasets import Dataset
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from trl import SFTConfig, SFTTrainer
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
@@ -46,12 +47,13 @@ def tokenise(
 ) -> dict[int, TokenisedRow]:
     """Every kept row through SFTTrainer's own preparation (chat template, assistant mask, truncation), by row number."""
     scope = loss_scope or plan.recipe.data.loss_scope
-    args = SFTConfig(
-        output_dir="unused", max_length=plan.recipe.data.max_tokens, assistant_only_loss=scope == "assistant",
-        use_cpu=True, bf16=False, report_to=[],
-    )  # fmt: skip
-    disable_progress_bars()
-    prepared = SFTTrainer(model=model, args=args, train_dataset=load_rows(plan), processing_class=tokenizer).train_dataset
+    with TemporaryDirectory() as out:  # SFTTrainer makes its output folder at once
+        args = SFTConfig(
+            output_dir=out, max_length=plan.recipe.data.max_tokens, assistant_only_loss=scope == "assistant",
+            use_cpu=True, bf16=False, report_to=[],
+        )  # fmt: skip
+        trainer = SFTTrainer(model=model, args=args, train_dataset=load_rows(plan), processing_class=tokenizer)
+        prepared = trainer.train_dataset
     rows = {entry["row"]: _tokenised(entry) for entry in prepared}
     # TRL drops rows that truncation leaves without a target, and says nothing.
     lost = sorted(set(plan.by_row) - set(rows))

@@ -1,10 +1,13 @@
 """What a run stands on, for the manifest: versions, device, and the precision switches as read back."""
 
+import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
+import transformers
+from datasets import disable_progress_bars
 
 from conformance.contract.digest import sha256_tree
 
@@ -17,6 +20,16 @@ def use_highest_precision() -> None:
     torch.use_deterministic_algorithms(True)
     # Else every torch.empty is filled with NaN first: TRL's fused head allocates 65 MB a step, half a step's time.
     torch.utils.deterministic.fill_uninitialized_memory = False
+
+
+def prepare_process() -> None:
+    """What every process that records sets first. One thread by default: the bits are the same, the cores are shared."""
+    use_highest_precision()
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    # Progress lines are ours; the libraries' bars and notes would bury them.
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    disable_progress_bars()
 
 
 def environment() -> dict:

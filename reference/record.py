@@ -1,20 +1,37 @@
 """Records a recipe: one function a rung, each writing what docs/bundle.md names for it."""
 
+import dataclasses
+import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from conformance.contract.bundle import BundleWriter
+from conformance.contract.bundle import Bundle, BundleWriter
 from conformance.contract.errors import ContractError
 from conformance.contract.recipe import Recipe
-from reference.environment import environment, use_highest_precision
+from conformance.contract.toml_records import read_record
+from reference.environment import environment, prepare_process
+from reference.record_after import record_checkpoint, record_exchange, record_generation, record_merge
 from reference.record_inputs import record_batches, record_tokens
+from reference.record_model import record_adapters, record_logits, record_weights
+from reference.record_training import record_gradients, record_one_step, record_optimizer, record_trajectory, start_members
 from reference.session import Progress, Session, timed
 
 RUNGS: dict[str, Callable[[Session, BundleWriter], None]] = {
     "tokens": record_tokens,
     "batches": record_batches,
+    "weights": record_weights,
+    "adapters": record_adapters,
+    "logits": record_logits,
+    "gradients": record_gradients,
+    "optimizer": record_optimizer,
+    "one_step": record_one_step,
+    "trajectory": record_trajectory,
+    "checkpoint": record_checkpoint,
+    "merge": record_merge,
+    "generation": record_generation,
 }
 
 
@@ -33,12 +50,42 @@ def check_rungs(rungs: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def record(recipe: Recipe, out: Path, rungs: Iterable[str] | None = None, progress: Progress = say, jobs: int = 1) -> None:
-    """Writes the bundle `out`, whole or not at all."""
+    """Writes the bundle `out`, whole or not at all; `jobs` > 1 runs the repeated trainings in further processes."""
     chosen = check_rungs(rungs)
-    use_highest_precision()
-    session = Session(recipe, progress, jobs)
-    with BundleWriter(out, stack="reference", recipe=recipe, plan=session.plan) as writer:
-        for rung in chosen:
-            with timed(progress, rung):
-                RUNGS[rung](session, writer)
-        writer.manifest(**environment())
+    prepare_process()
+    with _session(recipe, progress, jobs if "trajectory" in chosen else 1) as session:
+        with BundleWriter(out, stack="reference", recipe=recipe, plan=session.plan) as writer:
+            for rung in chosen:
+                with timed(progress, rung):
+                    RUNGS[rung](session, writer)
+            # Where a later exchange finds what the recipe's paths, relative to its file, meant.
+            writer.manifest(recipe_root=str(recipe.root), **environment())
+
+
+def exchange(bundle: Path, peer: Path, progress: Progress = say) -> None:
+    """The second phase: adds `exchange/` to `bundle`, from the files of `peer`."""
+    prepare_process()
+    ours, theirs = Bundle(bundle), Bundle(peer)
+    recipe = _recipe_of(ours)
+    if theirs.manifest["recipe_sha256"] != recipe.digest:
+        raise ContractError(f"bundle {peer} is of recipe {theirs.manifest['recipe_sha256'][:12]}, not {recipe.digest[:12]}")
+    with timed(progress, "exchange"):
+        record_exchange(Session(recipe, progress), ours, theirs)
+
+
+def _recipe_of(bundle: Bundle) -> Recipe:
+    values = json.loads((bundle.path / "recipe.json").read_text())
+    recipe = read_record(Recipe, values, where=f"{bundle.path}/recipe.json", skip=("root",))
+    return dataclasses.replace(recipe, root=Path(bundle.manifest["recipe_root"]))
+
+
+@contextmanager
+def _session(recipe: Recipe, progress: Progress, jobs: int) -> Iterator[Session]:
+    if jobs == 1:
+        yield Session(recipe, progress)
+        return
+    pool, members = start_members(recipe, progress, jobs)
+    try:
+        yield Session(recipe, progress, members)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

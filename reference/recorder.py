@@ -122,9 +122,7 @@ class Recorder(TrainerCallback):
         self.write_batches(writer)
         self.write_frozen(writer)
         self.write_run(writer, RUN_OF[self.recipe.precision.compute], self.recipe.adapter.dropout)
-        for when, tensors in (("initial", self.initial), ("final", self.final)):
-            for name, value in tensors.items():
-                writer.array("trajectory", f"f32/{when}/{name}", value.astype(np.float32))
+        self.write_adapters(writer)
 
     def write_batches(self, writer: BundleWriter) -> None:
         for consumed in self.consumed:
@@ -139,10 +137,12 @@ class Recorder(TrainerCallback):
 
     def write_run(self, writer: BundleWriter, run: str, dropout: float) -> None:
         writer.line("trajectory", "run", run=run, precision=run.split("-")[0], seed=self.trainer.args.seed, dropout=dropout)
-        for line in self.steps:
-            fields = asdict(line)
-            del fields["rows"]
-            writer.line("trajectory", "step", run=run, **fields)
+        write_steps(writer, run, self.steps)
+
+    def write_adapters(self, writer: BundleWriter) -> None:
+        for when, tensors in (("initial", self.initial), ("final", self.final)):
+            for name, value in tensors.items():
+                writer.array("trajectory", f"f32/{when}/{name}", value.astype(np.float32))
 
     def _digests(self) -> dict[str, str]:
         return {name: sha256_array(value) for name, value in export_weights(self.trainer.model).items()}
@@ -175,6 +175,13 @@ class Recorder(TrainerCallback):
         tokens, targets = (sum(sum(getattr(one, key)) for one, _ in shards) for key in ("tokens", "loss_tokens"))
         step = shards[0][0].step
         return StepLine(step, loss, self._grad_norm, self._learning_rate, len(rows), tokens, targets)
+
+
+def write_steps(writer: BundleWriter, run: str, steps: list[StepLine]) -> None:
+    for line in steps:
+        fields = asdict(line)
+        del fields["rows"]
+        writer.line("trajectory", "step", run=run, **fields)
 
 
 def _pad_side(attention_BT: np.ndarray) -> str:

@@ -3,6 +3,7 @@
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -25,8 +26,9 @@ Progress = Callable[[str], None]
 class Session:
     """Lazily made parts of a recording; every model is loaded anew, so that no rung sees another's traces."""
 
-    def __init__(self, recipe: Recipe, progress: Progress, jobs: int = 1):
-        self.recipe, self.progress, self.jobs = recipe, progress, jobs
+    def __init__(self, recipe: Recipe, progress: Progress, members: list[Future] | None = None):
+        """`members`: the repeated training runs, where they run in other processes."""
+        self.recipe, self.progress, self.members = recipe, progress, members
 
     @cached_property
     def plan(self) -> Plan:

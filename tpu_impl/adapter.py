@@ -4,12 +4,14 @@ import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import qwix
 from flax import nnx
+from jax._src.interpreters import partial_eval
 from tunix.models.gemma4 import model as gemma4
 
 from conformance.contract.checkpoint_files import read_file, write_file
@@ -61,7 +63,7 @@ def attach_adapter(model: gemma4.Gemma4, recipe: Recipe, remat: str = "none", co
         split_kv(model)
     if not corrections.remat_after_lora:
         set_remat(model, remat)
-    adapted = nnx.eval_shape(lambda model: _apply(model, recipe, corrections), model)
+    adapted = _abstract(model, recipe, corrections)
     nnx.update(adapted, nnx.state(model))
     _start_at_zero(adapted, corrections)
     check_adapted(adapted, recipe)
@@ -71,28 +73,30 @@ def attach_adapter(model: gemma4.Gemma4, recipe: Recipe, remat: str = "none", co
 
 def split_kv(model: gemma4.Gemma4) -> None:
     for layer in model.layers:
-        if hasattr(layer.attn, "kv_einsum"):
+        if isinstance(getattr(layer.attn, "kv_einsum", None), gemma4.Einsum):
             layer.attn.kv_einsum = SplitKV(layer.attn.kv_einsum, model.config)
 
 
-def _apply(model: gemma4.Gemma4, recipe: Recipe, corrections: Corrections, seed: int = 0):
-    """Qwix finds the weights by running the model once; under eval_shape that computes nothing."""
-    rngs = nnx.Rngs(params=seed, dropout=seed)
-    adapted = qwix.apply_lora_to_model(model, provider(recipe, module_path(recipe), corrections), **_trace_input(model), rngs=rngs)
+def _abstract(model, recipe: Recipe, corrections: Corrections):
+    """The adapted model in shapes alone. Qwix finds the weights by running the model (or bench) once."""
+    # Qwix asks each tracer for its sharding, and JAX answers with an error text whose cost grows with the layers: minutes at 60.
+    with mock.patch.object(partial_eval.DynamicJaxprTracer, "_origin_msg", lambda tracer: ""):
+        return nnx.eval_shape(lambda model: _apply(model, recipe, corrections), model)
+
+
+def _apply(model, recipe: Recipe, corrections: Corrections):
+    rngs = nnx.Rngs(recipe.seeds.adapter)
+    adapted = qwix.apply_lora_to_model(model, provider(recipe, module_path(recipe), corrections), **model.get_model_input(), rngs=rngs)
     for path, module in adapted.iter_modules():
         module.qwix_rngs = CountedKeys("/".join(map(str, path))) if corrections.counted_dropout else rngs
     return adapted
-
-
-def _trace_input(model: gemma4.Gemma4) -> dict:
-    return model.get_model_input()
 
 
 def _start_at_zero(adapted, corrections: Corrections) -> None:
     """Stock: adapters, and with them Adam's moments, take the base's dtype; PEFT keeps them in float32."""
     for tensor in lora_tensors(adapted):
         dtype = jnp.float32 if corrections.float32_adapters else tensor.variable.dtype
-        tensor.variable[...] = jnp.zeros(tensor.variable.shape, dtype)
+        tensor.variable.set_value(jnp.zeros(tensor.variable.shape, dtype))
 
 
 def check_adapted(model, recipe: Recipe) -> None:
@@ -130,7 +134,7 @@ def set_adapter(model, tensors: dict[str, np.ndarray]) -> None:
     if odd:
         raise ContractError(f"adapter tensor {odd[0]} is missing, unknown or of another shape ({len(odd)} in all)")
     for name, tensor in variables.items():
-        tensor.variable[...] = jnp.array(from_hub(tensor.variable, tensors[name]), tensor.variable.dtype)
+        tensor.variable.set_value(jnp.array(from_hub(tensor.variable, tensors[name]), tensor.variable.dtype))
 
 
 def _hub_shape(tensor) -> tuple[int, ...]:
@@ -151,16 +155,19 @@ class InitStatistics:
 
 
 def own_init(model, recipe: Recipe, seed: int, corrections: Corrections = ALL) -> list[InitStatistics]:
-    """Qwix's initial adapter of an unadapted, split `model` under `seed`."""
-    graphdef, state = nnx.split(model)
-    draw = jax.jit(lambda state: nnx.state(_apply(nnx.merge(graphdef, state), recipe, corrections, seed), nnx.LoRAParam))
-    drawn = {tensor.name: to_numpy(tensor.to_hub(np.asarray(tensor.variable[...]))) for tensor in lora_tensors(draw(state))}
-    statistics = []
-    for weight in sorted({name.rsplit(".", 1)[0] for name in drawn}):
-        a, b = drawn[f"{weight}.lora_A"], drawn[f"{weight}.lora_B"]
-        spread = (float(a.std(dtype=np.float64)), float(np.abs(a).max()), a.shape[1], float(np.abs(b).max()))
-        statistics.append(InitStatistics(weight, seed, *spread, sha256_array(a)))
-    return statistics
+    """The initial adapter of an adapted `model` under `seed`: the rule's own initialisers on Qwix's own shapes."""
+    rule, rngs = provider(recipe, module_path(recipe), corrections).rules[0], nnx.Rngs(jax.random.key(seed, impl="rbg"))
+    drawn = {}
+    for tensor in lora_tensors(model):
+        initializer = rule.lora_a_initializer if tensor.name.endswith("A") else rule.lora_b_initializer
+        drawn[tensor.name] = tensor.to_hub(np.asarray(initializer(rngs.params(), tensor.variable.shape, jnp.float32)))
+    return [_statistics(weight, seed, drawn) for weight in lora_weights(model)]
+
+
+def _statistics(weight: str, seed: int, drawn: dict[str, np.ndarray]) -> InitStatistics:
+    a, b = drawn[f"{weight}.lora_A"], drawn[f"{weight}.lora_B"]
+    spread = (float(a.std(dtype=np.float64)), float(np.abs(a).max()), a.shape[1], float(np.abs(b).max()))
+    return InitStatistics(weight, seed, *spread, sha256_array(a))
 
 
 def measured_scale(model, recipe: Recipe, corrections: Corrections = ALL) -> dict[str, float]:
@@ -169,17 +176,22 @@ def measured_scale(model, recipe: Recipe, corrections: Corrections = ALL) -> dic
     `model` is unadapted and split; its projections are adapted and called one by one.
     """
     bench = Bench(model)
-    inputs = {name: jax.random.normal(jax.random.key(0), (2, 4, *_input_axes(module))) for name, module in bench.projections()}
-    plain = bench(inputs)
-    made = qwix.apply_lora_to_model(bench, provider(recipe, module_path(recipe), corrections), inputs, rngs=nnx.Rngs(0))
-    for tensor in lora_tensors(made):
-        tensor.variable[...] = jax.random.normal(jax.random.key(1), tensor.variable.shape)
-    applied, adapter = made(inputs), get_adapter(made)
+    made = _abstract(bench, recipe, corrections)
+    nnx.update(made, nnx.state(bench))
+    for index, tensor in enumerate(lora_tensors(made)):
+        draw = np.random.Generator(np.random.Philox(key=index)).standard_normal(tensor.variable.shape)
+        tensor.variable.set_value(jnp.asarray(draw, jnp.float32))
+    inputs = {
+        name: np.random.Generator(np.random.Philox(key=1)).standard_normal(value.shape).astype(np.float32)
+        for name, value in bench.get_model_input()["inputs"].items()
+    }
+    applied, plain = nnx.jit(lambda made, bench: (made(inputs), bench(inputs)))(made, bench)
+    adapter = get_adapter(made)
     return {name: _fit(applied[name] - plain[name], inputs[name], adapter, name) for name in lora_weights(made)}
 
 
 class Bench(nnx.Module):
-    """The projections of a model, at their own paths, each fed its own input [B,T,...]."""
+    """The projections of a model, at their own paths, each fed its own input [2,4,...]."""
 
     def __init__(self, model: gemma4.Gemma4):
         self.layers = model.layers
@@ -189,6 +201,9 @@ class Bench(nnx.Module):
 
     def __call__(self, inputs: dict[str, jax.Array]) -> dict[str, jax.Array]:
         return {name: module(inputs[name]) for name, module in self.projections()}
+
+    def get_model_input(self) -> dict:
+        return {"inputs": {name: np.ones((2, 4, *_input_axes(module)), np.float32) for name, module in self.projections()}}
 
 
 def _input_axes(module) -> tuple[int, ...]:

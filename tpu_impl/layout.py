@@ -61,7 +61,7 @@ def lora_tensors(model: nnx.Module) -> Iterator[HubTensor]:
             yield HubTensor(f"{base}{PROJECTIONS[short]}.lora_{side}", variable, TURNS[side])
 
 
-def from_hub(variable: nnx.Variable, value, side: str):
+def from_hub(variable: nnx.Variable, value):
     """A LoRA tensor in PEFT's layout, A (r, in) or B (out, r), in the variable's."""
     return value.T.reshape(variable.shape)
 

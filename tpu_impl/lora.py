@@ -55,7 +55,7 @@ class PeftLora(qwix.LoraProvider):
 
     def __init__(self, rule: qwix.LoraRule, corrections: Corrections):
         super().__init__([rule])
-        self._corrections = corrections
+        self.rules, self._corrections = (rule,), corrections
 
     def einsum(self, einsum_str, *operands, **kwargs):
         return self._in_stream(super().einsum(einsum_str, *operands, **kwargs), operands)

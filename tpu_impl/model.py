@@ -1,5 +1,6 @@
 """The model: loading, refusing and exporting a checkpoint under hub names, in Tunix's Gemma 4."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -69,7 +70,14 @@ def _check_dtypes(folder: Path, found: dict[str, np.ndarray]) -> None:
             raise ContractError(f"checkpoint {folder}: tensor {name} is {value.dtype.name}, the others {common.name}; Tunix needs one")
 
 
-def read_config(folder: Path, precision: str) -> gemma4.ModelConfig:
+class Config(gemma4.ModelConfig):
+    """Tunix's config, hashable by value, so that a jitted function knows a model that it has compiled for. Never changed in place."""
+
+    def __hash__(self) -> int:
+        return hash(tuple(getattr(self, field.name) for field in dataclasses.fields(self)))
+
+
+def read_config(folder: Path, precision: str) -> Config:
     """Tunix's config from config.json, every size and constant of it."""
     config = json.loads((Path(folder) / "config.json").read_text())
     text = config.get("text_config", config)
@@ -78,7 +86,7 @@ def read_config(folder: Path, precision: str) -> gemma4.ModelConfig:
             raise ContractError(f"{folder}/config.json: {key} = {text[key]!r}; Tunix's Gemma 4 has {only!r} built in")
     rope = text["rope_parameters"]
     head, kv_heads, k_eq_v = head_sizes(text, "full_attention")
-    return gemma4.ModelConfig(
+    return Config(
         num_layers=text["num_hidden_layers"], num_embed=text["vocab_size"], embed_dim=text["hidden_size"],
         hidden_dim=text["intermediate_size"], num_heads=text["num_attention_heads"], head_dim=text["head_dim"],
         num_kv_heads=text["num_key_value_heads"], num_global_kv_heads=kv_heads, global_key_size=head, k_eq_v_global=k_eq_v,
@@ -99,7 +107,14 @@ def load_checkpoint(folder: Path, precision: str = "f32", corrections: Correctio
         key_mapping=lambda config: _key_mapping(config, corrections),
         preprocess_fn=params_safetensors._make_preprocess_fn(config), dtype=DTYPES[precision],
     )  # fmt: skip
-    return watch(model)
+    return watch(_hashable(model))
+
+
+def _hashable(model: gemma4.Gemma4) -> gemma4.Gemma4:
+    """Tunix keeps two constants of the graph in a list and a set, which no cache of compiled functions can look up."""
+    model.kv_cache_sharing_patterns = tuple(model.kv_cache_sharing_patterns)
+    model.shared_layer_origins = frozenset(model.shared_layer_origins)
+    return model
 
 
 def _key_mapping(config: gemma4.ModelConfig, corrections: Corrections) -> dict:

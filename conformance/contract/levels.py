@@ -4,9 +4,6 @@ from dataclasses import dataclass
 
 from conformance.contract.schema import RUNGS
 
-# A tiny model stands for the arithmetic only. The tiny Gemma 4 has 2 million parameters, the smallest real one over 2 billion.
-TINY_PARAMETERS = 100_000_000
-
 
 @dataclass(frozen=True, slots=True)
 class Level:
@@ -31,19 +28,19 @@ L2 = Level("L2", "the claimed recipe on the claimed devices", "the runs that wer
 LEVELS = {level.name: level for level in (L0, L1, L2)}
 
 
-def level_for(reference_device: str, port_device: str, parameters: int) -> Level:
+def level_for(reference_device: str, port_device: str, *, large: bool) -> Level:
     """The level that a pair of recordings can reach: GPU against TPU for L1 and L2; anything else shows arithmetic only.
 
-    `parameters` counts the language model's.
+    `large`: the bundles are of a real checkpoint's size, not of a tiny model's.
     """
     claimed = device_kind(reference_device) == "gpu" and device_kind(port_device) == "tpu"
     if not claimed:
         return L0
-    return L1 if parameters <= TINY_PARAMETERS else L2
+    return L2 if large else L1
 
 
 def device_kind(device: str) -> str:
-    """ "gpu", "tpu" or "cpu" of a device as its framework names it ("NVIDIA H100 80GB HBM3", "TPU v5p", "cpu")."""
+    """One of "gpu", "tpu", "cpu", for a device as its framework names it ("NVIDIA H100 80GB HBM3", "TPU v5p", "cpu")."""
     name = device.lower()
     if "tpu" in name:
         return "tpu"

@@ -68,7 +68,9 @@ CONTROLS: dict[str, Change] = {
     "test_the_epoch_has_the_same_tokens": first("batches", "steps", loss_tokens=lambda n: n + 1),
     "test_learning_rates_are_the_tables": every("batches", "steps", learning_rate=next_float32),
     "test_accumulation_and_shards_do_not_change_the_step": first("batches", "variants", rows=lambda rows: rows[1:]),
-    "test_the_loss_does_not_depend_on_padding": every("batches", "padding", where=lambda x: x["side"] == "left", loss=times(1.0001)),
+    "test_the_loss_does_not_depend_on_padding": every(
+        "batches", "padding", where=lambda x: x["side"] == "left", loss=times(1.0001)
+    ),
     # weights
     "test_every_tensor_comes_back_bit_for_bit": first("weights", "tensors", sha256=lambda _: "0"),
     "test_the_tensors_are_the_same_set": without_last("weights", "tensors"),

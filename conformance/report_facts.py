@@ -1,0 +1,103 @@
+"""Tables of the report: both sides' hyperparameters and what follows from them, environment, digests."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from conformance.contract.bundle import MANIFEST, Bundle
+from conformance.contract.digest import sha256_file
+from conformance.contract.plan import Plan
+from conformance.contract.recipe import Recipe
+from conformance.recipe_diff import NOT_KNOWN, consequences, flat
+
+ABSENT = "not recorded"
+# Shown in tables of their own, or too long to show.
+DIGESTS = ("recipe_sha256", "plan_sha256", "rows_sha256", "checkpoint_sha256", "code_sha256")
+HIDDEN = ("files", "seeds", "stack", *DIGESTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a table. `differ`: the sides have other values where they should have the same."""
+
+    name: str
+    reference: str
+    port: str
+    differ: bool = False
+
+
+def recipe_rows(
+    recipe: Recipe, reference: Bundle | None, port: Bundle | None, plan: Plan | None, problem: str
+) -> tuple[Row, ...]:
+    """What follows from the recipe first, then every value that each side recorded."""
+    sides = [_recorded_recipe(bundle) or flat(recipe.to_dict()) for bundle in (reference, port)]
+    names = list(dict.fromkeys([*sides[0], *sides[1]]))
+    values = [_row(name, *(side.get(name, ABSENT) for side in sides)) for name in names]
+    return (*_planned(recipe, plan, problem), *_measured(reference, port), *values)
+
+
+def environment_rows(reference: Bundle | None, port: Bundle | None) -> tuple[Row, ...]:
+    """Versions, devices, precision: sides may well differ here, so nothing is marked."""
+    sides = [flat(_visible(bundle)) for bundle in (reference, port)]
+    names = list(dict.fromkeys([*sides[0], *sides[1]]))
+    return tuple(Row(name, *(side.get(name, "–") for side in sides)) for name in sorted(names, key=_versions_last))
+
+
+def digest_rows(reference: Bundle | None, port: Bundle | None) -> tuple[Row, ...]:
+    """The two code digests and manifests differ by nature, all others must be equal."""
+    sides = [_digests(bundle) for bundle in (reference, port)]
+    names = dict.fromkeys([*sides[0], *sides[1]])
+    own = ("manifest", "code_sha256")
+    return tuple(_row(name, *(side.get(name, ABSENT) for side in sides), may_differ=name in own) for name in names)
+
+
+def _planned(recipe: Recipe, plan: Plan | None, problem: str) -> list[Row]:
+    """One value for both sides: the plan is the contract's."""
+    found = consequences(recipe, plan, problem)
+    return [Row(f"{name} (planned)", value, value) for name, value in found.items() if not value.startswith(NOT_KNOWN)]
+
+
+def _measured(reference: Bundle | None, port: Bundle | None) -> list[Row]:
+    """As the training loops really took them."""
+    measures: dict[str, Callable[[Bundle], str]] = {
+        "optimizer steps": lambda bundle: f"{len(bundle.lines('batches', 'steps')):,}",
+        "tokens per update": lambda bundle: _mean(bundle, "tokens"),
+        "loss tokens per update": lambda bundle: _mean(bundle, "loss_tokens"),
+        "trainable parameters": lambda bundle: f"{bundle.lines('adapters', 'facts')[0]['trainable_params']:,}",
+    }
+    rungs = {"trainable parameters": "adapters"}
+    rows = []
+    for name, measure in measures.items():
+        rung = rungs.get(name, "batches")
+        sides = [measure(bundle) if bundle is not None and bundle.has(rung) else ABSENT for bundle in (reference, port)]
+        rows.append(_row(f"{name} (recorded)", *sides))
+    return rows
+
+
+def _mean(bundle: Bundle, field: str) -> str:
+    values = [line[field] for line in bundle.lines("batches", "steps")]
+    return f"{sum(values) / len(values):,.1f} (mean)" if values else ABSENT
+
+
+def _recorded_recipe(bundle: Bundle | None) -> dict[str, str] | None:
+    return flat(json.loads((bundle.path / "recipe.json").read_text())) if bundle is not None else None
+
+
+def _visible(bundle: Bundle | None) -> dict:
+    return {} if bundle is None else {key: value for key, value in bundle.manifest.items() if key not in HIDDEN}
+
+
+def _digests(bundle: Bundle | None) -> dict[str, str]:
+    if bundle is None:
+        return {}
+    own = {key: bundle.manifest[key] for key in DIGESTS if key in bundle.manifest}
+    return {"manifest": sha256_file(bundle.path / MANIFEST)} | flat(own)
+
+
+def _row(name: str, reference: str, port: str, *, may_differ: bool = False) -> Row:
+    both = ABSENT not in (reference, port)
+    return Row(name, reference, port, both and reference != port and not may_differ)
+
+
+def _versions_last(name: str) -> tuple[bool, str]:
+    return name.startswith("versions."), name

@@ -1,0 +1,67 @@
+"""The ladder in the terminal: one line a rung, then what was not proven, then what failed. Reads in 100 columns, without colour too."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from conformance.findings import Finding, Verdict
+from conformance.judge import explain
+from conformance.summary import RungSummary, count, summarise
+
+STYLES = {Verdict.PASS: "green", Verdict.FAIL: "bold red", Verdict.INCONCLUSIVE: "yellow", Verdict.NOT_PROVEN: "dim"}
+
+
+def print_ladder(findings: Sequence[Finding], console: Console) -> None:
+    rungs = summarise(findings)
+    console.print(_table(rungs))
+    _print_open_rungs(rungs, console)
+    for finding in findings:
+        if finding.verdict is Verdict.FAIL:
+            console.print(Text("\n" + explain(finding)))
+    console.print(Text("\n" + counts_line(findings), style="bold"))
+
+
+def counts_line(findings: Sequence[Finding]) -> str:
+    """How many checks had which verdict, in words."""
+    return ", ".join(f"{count(findings, verdict)} {verdict.lower()}" for verdict in Verdict)
+
+
+def percent(value: float | None) -> str:
+    """Share of a limit in two or three figures; "exact" where there is no limit to use up."""
+    if value is None:
+        return "exact"
+    if value < 1:
+        return f"{value:.1g} %"
+    return f"{value:.0f} %" if value < 10_000 else f"{value:.1e} %"
+
+
+def _table(rungs: Sequence[RungSummary]) -> Table:
+    table = Table(title="Parity ladder", title_justify="left", header_style="bold", box=None, pad_edge=False)
+    table.add_column("rung", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("checks", justify="right", no_wrap=True)
+    table.add_column("of limit", justify="right", no_wrap=True)
+    table.add_column("where it is worst", overflow="fold")
+    for rung in rungs:
+        table.add_row(*_row(rung))
+    return table
+
+
+def _row(rung: RungSummary) -> tuple[Text, ...]:
+    """Cells as plain text: places and reasons come from bundles and may hold anything, brackets included."""
+    checks = f"{rung.passed}/{rung.total}" if rung.total else "-"
+    used = percent(rung.used_percent) if rung.passed or rung.used_percent is not None else "-"
+    cells = (rung.rung, checks, used, rung.where)
+    name, checks, used, where = map(Text, cells)
+    return name, Text(rung.verdict, style=STYLES[rung.verdict]), checks, used, where
+
+
+def _print_open_rungs(rungs: Sequence[RungSummary], console: Console) -> None:
+    """Reasons of everything that is neither PASS nor FAIL."""
+    unproven = [rung for rung in rungs if rung.reasons and rung.verdict in (Verdict.NOT_PROVEN, Verdict.INCONCLUSIVE)]
+    if unproven:
+        console.print(Text("\nNot decided"))
+    for rung in unproven:
+        console.print(Text(f"  {rung.rung}: {'; '.join(rung.reasons)}"))

@@ -1,0 +1,154 @@
+"""Records the rungs *weights*, *adapters* and *logits*."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from conformance.contract.bundle import BundleWriter
+from conformance.contract.checkpoint_files import INDEX, SINGLE, read_tensors, write_file
+from conformance.contract.digest import sha256_array, sha256_json
+from conformance.contract.draws import loud_adapter
+from conformance.contract.errors import ContractError
+from conformance.contract.topology import PREFIX
+from reference.adapter import adapter_parameters, attach_adapter, lora_layers, measured_scale, own_init, scaled, set_adapter
+from reference.model import PREFIXES, export_weights, left_out, load_checkpoint
+from reference.probe import Probed, left_padded, name, plain_logits, probe
+from reference.session import Session
+from reference.train import Run
+
+OWN_SEEDS = (0, 1)
+ALPHA_CONTROL = 1.01
+MODEL_DTYPES = {"bfloat16": "bf16", "float32": "f32"}
+
+
+def record_weights(session: Session, writer: BundleWriter) -> None:
+    files = read_tensors(session.recipe.checkpoint_dir)
+    exported = export_weights(session.base(MODEL_DTYPES[session.recipe.model.dtype]))
+    for tensor, value in exported.items():
+        writer.line("weights", "tensors", name=tensor, dtype=value.dtype.name, shape=list(value.shape), sha256=sha256_array(value))
+    for tensor, reason in left_out(files).items():
+        writer.line("weights", "left_out", name=tensor, reason=reason)
+    kept = {tensor: value for tensor, value in files.items() if tensor not in left_out(files)}
+    for prefix in PREFIXES:
+        folder = variant_checkpoint(session, prefix.strip("."), {_under(prefix, key): value for key, value in kept.items()})
+        digests = {key: sha256_array(value) for key, value in export_weights(load_checkpoint(folder, "bf16")).items()}
+        writer.line("weights", "prefixes", prefix=prefix, sha256=sha256_json(digests))
+    for case, tensor, tensors in broken_checkpoints(kept):
+        message = refusal(variant_checkpoint(session, case, tensors))
+        writer.line("weights", "refusals", case=case, tensor=tensor, refused=bool(message), message=message)
+
+
+def _under(prefix: str, tensor: str) -> str:
+    return tensor.replace(PREFIX, prefix) if tensor.startswith(PREFIX) else tensor
+
+
+def variant_checkpoint(session: Session, label: str, tensors: dict[str, np.ndarray]) -> Path:
+    """The checkpoint's configuration with other tensors, in one file."""
+    folder = session.scratch / label
+    folder.mkdir()
+    for path in session.recipe.checkpoint_dir.iterdir():
+        if path.is_file() and path.suffix != ".safetensors" and path.name != INDEX:
+            shutil.copyfile(path, folder / path.name)
+    write_file(folder / SINGLE, tensors, {"format": "pt"})
+    return folder
+
+
+def broken_checkpoints(tensors: dict[str, np.ndarray]) -> Iterator[tuple[str, str, dict[str, np.ndarray]]]:
+    """(case, the tensor at fault, tensors): one missing, one too many, one transposed."""
+    victim = f"{PREFIX}layers.1.self_attn.q_proj.weight"
+    extra = f"{PREFIX}layers.1.self_attn.z_proj.weight"
+    yield "missing", victim, {key: value for key, value in tensors.items() if key != victim}
+    yield "extra", extra, tensors | {extra: tensors[victim]}
+    yield "shape", victim, tensors | {victim: np.ascontiguousarray(tensors[victim].T)}
+
+
+def refusal(folder: Path) -> str:
+    """The message with which loading `folder` is refused; empty when it loads."""
+    try:
+        load_checkpoint(folder, "bf16")
+    except ContractError as error:
+        return str(error)
+    return ""
+
+
+def record_adapters(session: Session, writer: BundleWriter) -> None:
+    model = session.adapted()
+    parameters = adapter_parameters(model)
+    for weight in session.weights:
+        if weight.name in lora_layers(model):
+            shapes = {f"{side}_shape": list(parameters[f"{weight.name}.lora_{side.upper()}"].shape) for side in "ab"}
+            writer.line("adapters", "targets", weight=weight.name, layer=weight.layer, layer_type=weight.layer_type, **shapes)
+    for seed in OWN_SEEDS:
+        for statistics in own_init(model, session.recipe, seed):
+            writer.line("adapters", "own_init", **asdict(statistics))
+    _record_scale(session, writer)
+    trainable = sum(value.numel() for value in model.parameters() if value.requires_grad)
+    base = sum(value.size for value in export_weights(model).values())
+    writer.line(
+        "adapters", "facts", trainable_params=trainable, total_params=base + trainable,
+        optimizer_leaves=optimizer_leaves(session, checkpointing=False),
+        optimizer_leaves_remat=optimizer_leaves(session, checkpointing=True),
+    )  # fmt: skip
+    session.main_run.write_frozen(writer)
+
+
+def _record_scale(session: Session, writer: BundleWriter) -> None:
+    """The recipe's scale, rank-stabilised, and the control of alpha x 1.01, measured on every weight."""
+    recipe = session.recipe
+    for variant in (scaled(recipe), scaled(recipe, rslora=True), scaled(recipe, alpha=ALPHA_CONTROL, rslora=False)):
+        model = attach_adapter(session.base(), variant, dropout=0.0).eval()
+        set_adapter(model, session.warm.adapter)
+        facts = {"alpha": variant.adapter.alpha, "r": variant.adapter.rank, "rslora": variant.adapter.rslora}
+        for weight, layer in lora_layers(model).items():
+            writer.line("adapters", "scale", weight=weight, measured=measured_scale(layer), **facts)
+
+
+def optimizer_leaves(session: Session, *, checkpointing: bool) -> list[str]:
+    """Names of the tensors that the trainer's optimizer moves; a base weight among them keeps its own name."""
+    trainer = session.trainer(session.initial, Run(checkpointing=checkpointing))
+    names = {id(value): tensor for tensor, value in trainer.model.named_parameters()}
+    names |= {id(value): tensor for tensor, value in adapter_parameters(trainer.model).items()}
+    return sorted(names[id(value)] for group in trainer.create_optimizer().param_groups for value in group["params"])
+
+
+def record_logits(session: Session, writer: BundleWriter) -> None:
+    probes, plan = session.plan.probes, session.plan
+    for precision in ("f32", "bf16", "f64"):
+        for state in ("base", "warm"):
+            model = session.base(precision) if state == "base" else session.adapted(session.warm.adapter, precision)
+            probed = probe(model, probes.ids, probes.attention, precision, probes.positions)
+            _write_probed(writer, f"{precision}/{state}", probed)
+        if precision != "f64":
+            _write_dtypes(session, writer, precision, probed)
+        if precision == "f32":
+            largest = float(np.abs(probed.logits_PTV).max())
+            writer.line(
+                "logits", "softcap", cap=plan.topology.softcap, max_abs_logit=largest, pre_cap_max_abs=probed.pre_cap_max_abs
+            )
+            length = int(probes.attention[0].sum())
+            writer.array("logits", "f32/warm.left/logits", probe(model, *left_padded(plan), "f32").logits_PTV)
+            alone = probe(model, probes.ids[:1, :length], probes.attention[:1, :length], "f32")
+            writer.array("logits", "f32/warm.none/logits", alone.logits_PTV)
+            set_adapter(model, loud_adapter(session.recipe, session.weights))
+            writer.array("logits", "f32/loud/logits", plain_logits(model, plan))
+
+
+def _write_probed(writer: BundleWriter, key: str, probed: Probed) -> None:
+    writer.array("logits", f"{key}/logits", probed.logits_PTV)
+    for stream, layers in (("hidden", probed.hidden_PSH), ("attention", probed.attention_PSH), ("mlp", probed.mlp_PSH)):
+        writer.array("logits", f"{key}/{stream}", np.stack(layers, axis=1))
+
+
+def _write_dtypes(session: Session, writer: BundleWriter, precision: str, probed: Probed) -> None:
+    """The forward pass's streams, and those of training: PEFT keeps adapters and so AdamW's moments in float32."""
+    trainer = session.trainer(session.initial, Run(precision))
+    adapter = next(iter(adapter_parameters(trainer.model).values()))
+    adapter.grad = adapter.detach().clone()
+    optimizer = trainer.create_optimizer()
+    optimizer.step()
+    streams = probed.dtypes | {"adapter": name(adapter.dtype), "moment": name(optimizer.state[adapter]["exp_avg"].dtype)}
+    for stream, dtype in sorted(streams.items()):
+        writer.line("logits", "dtypes", precision=precision, stream=stream, dtype=dtype)

@@ -1,0 +1,131 @@
+"""Records the rungs *gradients*, *optimizer*, *one_step* and *trajectory*."""
+
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+from conformance.contract.bundle import BundleWriter
+from conformance.contract.digest import canonical_json, sha256_array, sha256_bytes
+from conformance.contract.draws import Tensors, perturbed
+from conformance.contract.optimizer_cases import optimizer_cases
+from conformance.contract.recipe import Recipe
+from reference.data import TokenisedRow, tokenise
+from reference.environment import prepare_process
+from reference.recorder import Recorder, StepLine, write_steps
+from reference.session import Progress, Session
+from reference.step import StepGradients, micro_batches, run_chain, step_gradients, warm_step
+from reference.train import Run
+
+DEFAULT_DROPOUT = 0.1  # of the dropout runs, where the recipe has none
+ACCUMULATIONS = (1, 2, 4)
+
+
+def record_gradients(session: Session, writer: BundleWriter) -> None:
+    warm = session.warm.adapter
+    exact = gradients_of(session, warm, Run("f64"))
+    _write_gradients(writer, "warm", exact, precision="f64", prefix="f64")
+    _write_gradients(writer, "warm", gradients_of(session, warm, Run()), prefix="f32")
+    _write_gradients(writer, "cold", gradients_of(session, session.initial, Run()), prefix="cold")
+    effective = session.recipe.batch.effective
+    splits = {f"accumulation={n}": n for n in ACCUMULATIONS if effective % n == 0} | {"batch=1": effective}
+    for variant, accumulation in splits.items():
+        found = gradients_of(session, warm, Run(accumulation=accumulation))
+        _write_gradients(writer, variant, found, prefix=f"f32.{variant}")
+    for variant, on in (("checkpointing=on", True), ("checkpointing=off", False)):
+        found = gradients_of(session, warm, Run(checkpointing=on))
+        _write_gradients(writer, variant, found, prefix=f"f32.{variant}")
+    rows = tokenise(session.plan, session.base(), session.tokenizer, loss_scope="all")
+    _write_gradients(writer, "unmasked", gradients_of(session, warm, Run(), rows), prefix="f32.unmasked")
+
+
+def gradients_of(session: Session, adapter: Tensors, run: Run, rows: dict[int, TokenisedRow] | None = None) -> StepGradients:
+    """The warm step's rows, split as `run` says."""
+    trainer = session.trainer(adapter, run, rows=rows)
+    return step_gradients(trainer, warm_batches(session, run.accumulation, rows), run.precision)
+
+
+def warm_batches(session: Session, accumulation: int | None = None, rows: dict[int, TokenisedRow] | None = None) -> list[dict]:
+    batch = session.recipe.batch
+    steps = session.plan.with_batch(accumulation or batch.accumulation * batch.shards, 1)
+    return micro_batches(steps[session.plan.warm_rows.index], rows or session.rows, session.plan.pad_id)
+
+
+def _write_gradients(writer: BundleWriter, variant: str, found: StepGradients, *, prefix: str, precision: str = "f32") -> None:
+    for tensor, value in found.gradients.items():
+        writer.array("gradients", f"{prefix}/{tensor}", value)
+    digests = {tensor: sha256_array(value) for tensor, value in found.gradients.items()}
+    writer.line(
+        "gradients", "norms", variant=variant, precision=precision, loss=found.loss, grad_norm=found.grad_norm,
+        sha256=sha256_bytes(canonical_json(digests).encode()),
+    )  # fmt: skip
+
+
+def record_optimizer(session: Session, writer: BundleWriter) -> None:
+    trainer = session.trainer(session.initial, Run())
+    for case in optimizer_cases():
+        for index, step in enumerate(run_chain(trainer, case)):
+            for key in ("update", "m", "v"):
+                writer.array("optimizer", f"{case.name}/{index}/{key}", getattr(step, key))
+            writer.line("optimizer", "clip", case=case.name, step=index, grad_norm=step.grad_norm, factor=step.clip_factor)
+
+
+def record_one_step(session: Session, writer: BundleWriter) -> None:
+    for precision in ("f32", "f64"):
+        trainer = session.trainer(session.warm.adapter, Run(precision))
+        for tensor, value in warm_step(trainer, session.warm, warm_batches(session), precision).items():
+            writer.array("one_step", f"{precision}/{tensor}", value)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One of the repeated runs; `perturbation` None starts from the contract's initial adapter itself."""
+
+    name: str
+    run: Run
+    perturbation: int | None = None
+    dropout: float = 0.0
+
+
+def members(recipe: Recipe) -> list[Member]:
+    """The float64 run, and the runs that measure the spread of float32, of bfloat16 and of dropout."""
+    runs, dropout = recipe.trajectory, recipe.adapter.dropout or DEFAULT_DROPOUT
+    seed = recipe.seeds.dropout
+    return [
+        Member("f64", Run("f64", seed=seed)),
+        *(Member(f"perturbed-{i}", Run(seed=seed), i) for i in range(runs.perturbed_runs)),
+        *(Member(f"bf16-{i}", Run("bf16", seed=seed), i or None) for i in range(runs.bf16_runs)),
+        *(Member(f"dropout-{i}", Run(seed=seed + i), dropout=dropout) for i in range(runs.dropout_pairs)),
+    ]
+
+
+def run_member(session: Session, member: Member) -> list[StepLine]:
+    start = session.initial if member.perturbation is None else perturbed(session.initial, member.perturbation)
+    return session.recorded_run(start, member.run, label=member.name, dropout=member.dropout).steps
+
+
+def record_trajectory(session: Session, writer: BundleWriter) -> None:
+    main: Recorder = session.main_run
+    main.write_run(writer, "f32", session.recipe.adapter.dropout)
+    main.write_adapters(writer)
+    for member, steps in _run_all(session):
+        writer.line(
+            "trajectory", "run", run=member.name, precision=member.run.precision, seed=member.run.seed, dropout=member.dropout
+        )
+        write_steps(writer, member.name, steps)
+
+
+def _run_all(session: Session) -> list[tuple[Member, list[StepLine]]]:
+    chosen = members(session.recipe)
+    if session.members is None:
+        return [(member, run_member(session, member)) for member in chosen]
+    return [(member, future.result()) for member, future in zip(chosen, session.members, strict=True)]
+
+
+def start_members(recipe: Recipe, progress: Progress, jobs: int) -> tuple[ProcessPoolExecutor, list[Future]]:
+    """Starts the repeated runs in `jobs` - 1 further processes, longest first as listed."""
+    pool = ProcessPoolExecutor(jobs - 1, mp_context=get_context("spawn"), initializer=prepare_process)
+    return pool, [pool.submit(_member_alone, recipe, member, progress) for member in members(recipe)]
+
+
+def _member_alone(recipe: Recipe, member: Member, progress: Progress) -> list[StepLine]:
+    return run_member(Session(recipe, progress), member)
