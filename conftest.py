@@ -37,7 +37,7 @@ def pytest_report_header(config):
 
 
 def pytest_sessionfinish(session, exitstatus):
-    finish(session, exitstatus)
+    finish(session)
 
 
 @pytest.fixture(scope="session")

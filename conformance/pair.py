@@ -27,6 +27,7 @@ MODULES = {"reference": "reference", "port": "tpu_impl"}
 
 @dataclass(frozen=True, slots=True)
 class Pair:
+    recipe: Recipe
     reference: Bundle
     port: Bundle
 
@@ -45,7 +46,7 @@ def record_pair(recipe: Recipe, folder: Path, reference: Path | None, port: Path
     paths = {stack: path or folder / stack for stack, path in given.items()}
     if missing:
         _record(recipe, folder, {stack: paths[stack] for stack in missing})
-    pair = Pair(Bundle(paths["reference"]), Bundle(paths["port"]))
+    pair = Pair(recipe, Bundle(paths["reference"]), Bundle(paths["port"]))
     check_pair(pair, recipe)
     return pair
 
@@ -74,7 +75,7 @@ def _record(recipe: Recipe, folder: Path, paths: dict[str, Path]) -> None:
     run_all({s: ["record", "--recipe", str(recipe_file), "--out", str(path)] for s, path in paths.items()})
     if len(paths) == len(MODULES):
         peers = {"reference": paths["port"], "port": paths["reference"]}
-        run_all({s: ["exchange", "--bundle", str(paths[s]), "--peer", str(peers[s])] for s in paths})
+        run_all({s: ["exchange", "--recipe", str(recipe_file), "--bundle", str(paths[s]), "--peer", str(peers[s])] for s in paths})
 
 
 def run_all(commands: dict[str, list[str]]) -> None:

@@ -26,18 +26,25 @@ class Line:
 
 def diff(a: Recipe, b: Recipe) -> tuple[Line, ...]:
     """Consequences first, then every value."""
-    sides = [_followed(recipe) | flat(recipe.to_dict()) for recipe in (a, b)]
+    sides = [consequences(recipe, plan_or_problem(recipe)[0]) | flat(recipe.to_dict()) for recipe in (a, b)]
     return tuple(Line(name, sides[0][name], sides[1][name]) for name in sides[0])
 
 
-def consequences(recipe: Recipe, plan: Plan | None, problem: str) -> dict[str, str]:
-    """Effective batch, steps, tokens per update, trainable parameters; `problem` says why there is no plan."""
-    unknown = f"{NOT_KNOWN}: {problem}"
+def plan_or_problem(recipe: Recipe) -> tuple[Plan | None, str]:
+    """The plan, or why it can't be made here: a recipe may be read where its rows and checkpoint are not."""
+    try:
+        return make_plan(recipe), ""
+    except ContractError as error:
+        return None, str(error)
+
+
+def consequences(recipe: Recipe, plan: Plan | None) -> dict[str, str]:
+    """Effective batch, scale, steps, tokens per update, trainable parameters."""
     return {
         "effective batch": f"{recipe.batch.effective} rows",
         "scale of B·A": f"{recipe.scale:g}",
-        "optimizer steps": f"{plan.total_steps:,}" if plan else unknown,
-        "tokens per update": _tokens_per_update(plan) if plan else unknown,
+        "optimizer steps": f"{plan.total_steps:,}" if plan else NOT_KNOWN,
+        "tokens per update": _tokens_per_update(plan) if plan else NOT_KNOWN,
         "trainable parameters": _trainable(recipe),
     }
 
@@ -51,13 +58,6 @@ def flat(values: Mapping, prefix: str = "") -> dict[str, str]:
     return found
 
 
-def _followed(recipe: Recipe) -> dict[str, str]:
-    try:
-        return consequences(recipe, make_plan(recipe), "")
-    except ContractError as error:
-        return consequences(recipe, None, str(error))
-
-
 def _tokens_per_update(plan: Plan) -> str:
     """Mean over all steps, the partial last one included."""
     tokens = sum(len(plan.by_row[row].ids) for step in plan.steps for row in step.rows)
@@ -67,8 +67,8 @@ def _tokens_per_update(plan: Plan) -> str:
 def _trainable(recipe: Recipe) -> str:
     try:
         weights = read_topology(recipe.checkpoint_dir).adapted(recipe.adapter.targets)
-    except ContractError as error:
-        return f"{NOT_KNOWN}: {error}"
+    except ContractError:
+        return NOT_KNOWN
     return f"{recipe.adapter.rank * sum(weight.in_features + weight.out_features for weight in weights):,}"
 
 

@@ -1,5 +1,6 @@
 """The report: one self-contained HTML page, verdict first. Everything that comes from a bundle is escaped."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,11 +9,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from conformance.causes import Cause, Explanation, explanations
 from conformance.contract.bundle import Bundle
-from conformance.contract.errors import ContractError
 from conformance.contract.levels import L0, LEVELS
-from conformance.contract.plan import Plan, make_plan
 from conformance.contract.recipe import Recipe
+from conformance.contract.schema import RUNGS
 from conformance.findings import Finding, Verdict
+from conformance.recipe_diff import plan_or_problem
 from conformance.report_facts import Row, digest_rows, environment_rows, recipe_rows
 from conformance.report_figures import Drawing, drawings
 from conformance.summary import RungSummary, count, summarise
@@ -43,6 +44,16 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenChecks:
+    """Checks of a rung that neither passed nor failed, for one reason."""
+
+    rung: str
+    verdict: Verdict
+    reason: str
+    checks: int
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """Everything that the template shows."""
 
@@ -50,7 +61,7 @@ class Page:
     certificate: dict | None
     counts: dict[Verdict, int]
     sections: tuple[Section, ...]
-    open_findings: tuple[Finding, ...]
+    open_checks: tuple[OpenChecks, ...]
     figures: tuple[Drawing, ...]
     recipe: tuple[Row, ...]
     environment: tuple[Row, ...]
@@ -78,7 +89,7 @@ def headline(findings: Sequence[Finding], certificate: dict | None) -> Headline:
     total, failed, passed = len(findings), count(findings, Verdict.FAIL), count(findings, Verdict.PASS)
     if failed:
         first = next(finding.rung for finding in findings if finding.verdict is Verdict.FAIL)
-        sentence = f"The TPU port does not do the same work as the GPU recipe: {failed} of {total} checks failed, the first at “{first}”."
+        sentence = f"The TPU port does not do the same work as the GPU recipe: {failed} of {total} checks failed, first at “{first}”."
         return Headline(Verdict.FAIL, sentence, "No speed or cost may be compared before this is mended.")
     if certificate is None:
         sentence = f"Nothing failed, but parity is not proven: {passed} of {total} checks passed, the others are open."
@@ -97,32 +108,33 @@ def _beyond(level: str) -> str:
 def _page(
     findings: Sequence[Finding], reference: Bundle | None, port: Bundle | None, recipe: Recipe, certificate: dict | None
 ) -> Page:
-    plan, problem = _plan(recipe)
+    plan, _ = plan_or_problem(recipe)
     return Page(
         headline=headline(findings, certificate),
         certificate=certificate,
         counts={verdict: count(findings, verdict) for verdict in Verdict},
         sections=tuple(_section(summary, findings) for summary in summarise(findings)),
-        open_findings=tuple(one for one in findings if one.verdict in (Verdict.NOT_PROVEN, Verdict.INCONCLUSIVE)),
+        open_checks=_open_checks(findings),
         figures=drawings(reference, port, plan),
-        recipe=recipe_rows(recipe, reference, port, plan, problem),
+        recipe=recipe_rows(recipe, reference, port, plan),
         environment=environment_rows(reference, port),
         digests=digest_rows(reference, port),
     )
-
-
-def _plan(recipe: Recipe) -> tuple[Plan | None, str]:
-    """The plan, or why it can't be made here: a report of a 31B run may be read where its rows are not."""
-    try:
-        return make_plan(recipe), ""
-    except ContractError as error:
-        return None, str(error)
 
 
 def _section(summary: RungSummary, findings: Sequence[Finding]) -> Section:
     own = [finding for finding in findings if finding.rung == summary.rung]
     failures_first = sorted(own, key=lambda finding: finding.verdict is not Verdict.FAIL)
     return Section(summary, explanations()[summary.rung], tuple(failures_first))
+
+
+def _open_checks(findings: Sequence[Finding]) -> tuple[OpenChecks, ...]:
+    """By rung and reason: one cause seldom stops one check alone."""
+    undecided = (one for one in findings if one.verdict in (Verdict.NOT_PROVEN, Verdict.INCONCLUSIVE))
+    groups = Counter((one.rung, one.verdict, one.reason or "no reason was given") for one in undecided)
+    ran = {finding.rung for finding in findings}
+    never = [OpenChecks(rung, Verdict.NOT_PROVEN, "no check ran", 0) for rung in RUNGS if rung not in ran]
+    return (*(OpenChecks(*group, number_of) for group, number_of in groups.items()), *never)
 
 
 def _environment(causes: Callable[[Finding], Sequence[Cause]]) -> Environment:
@@ -135,12 +147,13 @@ def _environment(causes: Callable[[Finding], Sequence[Cause]]) -> Environment:
 
 
 def number(value: float | None) -> str:
-    """Three significant digits; whole numbers in full, with thin spaces between thousands."""
+    """Three significant digits ("2.6e-6"); whole numbers in full, with thin spaces between thousands."""
     if value is None:
         return "–"
     if float(value).is_integer() and abs(value) < 1e15:
         return f"{int(value):,}".replace(",", "\u2009")
-    return f"{value:.3g}"
+    digits, _, exponent = f"{value:.3g}".partition("e")
+    return digits + (f"e{int(exponent)}" if exponent else "")
 
 
 def _css(verdict: Verdict) -> str:

@@ -8,11 +8,12 @@ from conformance.contract.bundle import MANIFEST, Bundle
 from conformance.contract.digest import sha256_file
 from conformance.contract.plan import Plan
 from conformance.contract.recipe import Recipe
-from conformance.recipe_diff import NOT_KNOWN, consequences, flat
+from conformance.recipe_diff import consequences, flat
 
 ABSENT = "not recorded"
 # Shown in tables of their own, or too long to show.
 DIGESTS = ("recipe_sha256", "plan_sha256", "rows_sha256", "checkpoint_sha256", "code_sha256")
+PATHS = ("model.checkpoint", "data.rows")  # of each side's own machine
 HIDDEN = ("files", "seeds", "stack", *DIGESTS)
 
 
@@ -26,14 +27,12 @@ class Row:
     differ: bool = False
 
 
-def recipe_rows(
-    recipe: Recipe, reference: Bundle | None, port: Bundle | None, plan: Plan | None, problem: str
-) -> tuple[Row, ...]:
+def recipe_rows(recipe: Recipe, reference: Bundle | None, port: Bundle | None, plan: Plan | None) -> tuple[Row, ...]:
     """What follows from the recipe first, then every value that each side recorded."""
     sides = [_recorded_recipe(bundle) or flat(recipe.to_dict()) for bundle in (reference, port)]
     names = list(dict.fromkeys([*sides[0], *sides[1]]))
-    values = [_row(name, *(side.get(name, ABSENT) for side in sides)) for name in names]
-    return (*_planned(recipe, plan, problem), *_measured(reference, port), *values)
+    values = [_row(name, *(side.get(name, ABSENT) for side in sides), may_differ=name in PATHS) for name in names]
+    return (*_planned(recipe, plan), *_measured(reference, port), *values)
 
 
 def environment_rows(reference: Bundle | None, port: Bundle | None) -> tuple[Row, ...]:
@@ -51,27 +50,29 @@ def digest_rows(reference: Bundle | None, port: Bundle | None) -> tuple[Row, ...
     return tuple(_row(name, *(side.get(name, ABSENT) for side in sides), may_differ=name in own) for name in names)
 
 
-def _planned(recipe: Recipe, plan: Plan | None, problem: str) -> list[Row]:
+def _planned(recipe: Recipe, plan: Plan | None) -> list[Row]:
     """One value for both sides: the plan is the contract's."""
-    found = consequences(recipe, plan, problem)
-    return [Row(f"{name} (planned)", value, value) for name, value in found.items() if not value.startswith(NOT_KNOWN)]
+    return [Row(f"{name} (planned)", value, value) for name, value in consequences(recipe, plan).items()]
 
 
 def _measured(reference: Bundle | None, port: Bundle | None) -> list[Row]:
     """As the training loops really took them."""
     measures: dict[str, Callable[[Bundle], str]] = {
-        "optimizer steps": lambda bundle: f"{len(bundle.lines('batches', 'steps')):,}",
+        "optimizer steps": lambda bundle: f"{len(bundle.lines('batches', 'steps')):,}" if bundle.has("batches") else ABSENT,
         "tokens per update": lambda bundle: _mean(bundle, "tokens"),
         "loss tokens per update": lambda bundle: _mean(bundle, "loss_tokens"),
-        "trainable parameters": lambda bundle: f"{bundle.lines('adapters', 'facts')[0]['trainable_params']:,}",
+        "trainable parameters": _trainable,
     }
-    rungs = {"trainable parameters": "adapters"}
-    rows = []
-    for name, measure in measures.items():
-        rung = rungs.get(name, "batches")
-        sides = [measure(bundle) if bundle is not None and bundle.has(rung) else ABSENT for bundle in (reference, port)]
-        rows.append(_row(f"{name} (recorded)", *sides))
-    return rows
+    return [_row(f"{name} (recorded)", *(_or_absent(measure, side) for side in (reference, port))) for name, measure in measures.items()]
+
+
+def _or_absent(measure: Callable[[Bundle], str], bundle: Bundle | None) -> str:
+    return ABSENT if bundle is None else measure(bundle)
+
+
+def _trainable(bundle: Bundle) -> str:
+    facts = bundle.lines("adapters", "facts")
+    return f"{facts[0]['trainable_params']:,}" if facts else ABSENT
 
 
 def _mean(bundle: Bundle, field: str) -> str:

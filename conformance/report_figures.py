@@ -50,7 +50,7 @@ class Missing(Exception):
 def drawings(reference: Bundle | None, port: Bundle | None, plan: Plan | None) -> tuple[Drawing, ...]:
     """All figures of the report; one that can't be drawn says why."""
     factor = read_tolerances()["envelope"].value
-    tail = f"Below: deviation from the reference's float64 run; the port must stay under the grey line, {factor:g} x the spread of perturbed runs."
+    tail = f"Below: deviation from the reference's float64 run. The port must stay under the limit, {factor:g} x the perturbed runs' spread."
     depth = "rms error of the residual stream against the reference's float64 run, after each layer (0: the embedding)."
     return (
         _drawing("Training loss", f"Same rows, same start, float32. {tail}", lambda: _curves(reference, port, "loss")),
@@ -125,7 +125,8 @@ def _depth(reference: Bundle | None, port: Bundle | None, plan: Plan | None, pre
     figure, (axes,) = _panels(1, "layer")
     for bundle, color, dashes in ((reference, REFERENCE, "-"), (port, PORT, "--")):
         pairs = zip(_stream(bundle, precision, mask), truth, strict=True)
-        axes.plot([max(rms_error(*pair), FLOOR) for pair in pairs], dashes, marker="o", markersize=3, color=color, label=bundle.stack)
+        errors = [max(rms_error(*pair), FLOOR) for pair in pairs]
+        axes.plot(errors, dashes, marker="o", markersize=3, color=color, label=bundle.stack)
     _label(axes, "rms error", log=True)
     return figure
 

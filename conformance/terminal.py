@@ -1,4 +1,4 @@
-"""The ladder in the terminal: one line a rung, then what was not proven, then what failed. Reads in 100 columns, without colour too."""
+"""The ladder in the terminal: one line a rung, then what was not proven, then what failed. Needs 100 columns and no colour."""
 
 from collections.abc import Sequence
 
@@ -29,12 +29,12 @@ def counts_line(findings: Sequence[Finding]) -> str:
 
 
 def percent(value: float | None) -> str:
-    """Share of a limit in two or three figures; "exact" where there is no limit to use up."""
+    """Share of a limit; from ten times the limit on as a multiple; "exact" where there is no limit to use up."""
     if value is None:
         return "exact"
-    if value < 1:
-        return f"{value:.1g} %"
-    return f"{value:.0f} %" if value < 10_000 else f"{value:.1e} %"
+    if value >= 1000:
+        return f"{value / 100:.3g} x"
+    return f"{value:.0f} %" if value >= 1 else f"{value:.1g} %"
 
 
 def _table(rungs: Sequence[RungSummary]) -> Table:

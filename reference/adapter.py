@@ -17,7 +17,8 @@ from conformance.contract.topology import Topology, Weight, read_topology
 from reference.model import to_numpy
 
 MODEL_PREFIX = "base_model.model."  # what PEFT puts before the hub's names
-SAFETENSORS_SUFFIX = ".default"
+ADAPTER_SUFFIX = ".default"  # PEFT's name of the only adapter
+ALPHA_CONTROL = 1.01
 
 
 def lora_config(recipe: Recipe, dropout: float | None = None) -> LoraConfig:
@@ -59,7 +60,7 @@ def adapter_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
 
 
 def tensor_name(parameter: str) -> str:
-    return parameter.removeprefix(MODEL_PREFIX).removesuffix(".weight").removesuffix(SAFETENSORS_SUFFIX)
+    return parameter.removeprefix(MODEL_PREFIX).removesuffix(".weight").removesuffix(ADAPTER_SUFFIX)
 
 
 def get_adapter(model: torch.nn.Module) -> dict[str, np.ndarray]:

@@ -9,7 +9,8 @@ from reference.adapter import save_adapter
 from reference.environment import prepare_process
 from reference.recorder import RUN_OF, Recorder
 from reference.session import Session
-from reference.train import Run, train as run_trainer
+from reference.train import Run
+from reference.train import train as run_trainer
 
 
 def record(options: argparse.Namespace) -> None:
@@ -26,9 +27,9 @@ def train(options: argparse.Namespace) -> None:
     if options.out.exists():
         raise ContractError(f"folder {options.out}: already there; choose a new folder or remove it")
     prepare_process()
-    session = Session(recipe, recording.say)
     run = Run(RUN_OF[recipe.precision.compute], checkpointing=recipe.remat.policy != "none", seed=recipe.seeds.dropout)
-    trainer = session.trainer(session.initial, run, out=options.out)
-    Recorder(options.out / "bundle", recipe, plan=session.plan, progress=recording.say).attach(trainer)
-    run_trainer(trainer, run.precision)
-    save_adapter(trainer.model, options.out / "adapter")
+    with Session(recipe, recording.say) as session:
+        trainer = session.trainer(session.initial, run, out=options.out)
+        Recorder(options.out / "bundle", recipe, plan=session.plan, progress=recording.say).attach(trainer)
+        run_trainer(trainer, run.precision)
+        save_adapter(trainer.model, options.out / "adapter")

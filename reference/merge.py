@@ -7,11 +7,8 @@ import numpy as np
 from conformance.contract.checkpoint_files import read_tensors, write_checkpoint
 from conformance.contract.draws import Tensors
 from conformance.contract.recipe import Recipe
-from reference.adapter import attach_adapter, save_adapter, scaled, set_adapter
-from reference.model import export_weights, hub_name, load_checkpoint
-
-CHECKPOINT_PRECISION = {"bfloat16": "bf16", "float32": "f32"}
-ALPHA_CONTROL = 1.01
+from reference.adapter import ALPHA_CONTROL, attach_adapter, save_adapter, scaled, set_adapter
+from reference.model import CHECKPOINT_PRECISION, export_weights, hub_name, load_checkpoint
 
 
 def write_adapter(recipe: Recipe, adapter: Tensors, folder: Path) -> None:

@@ -14,6 +14,7 @@ from conformance.contract.topology import PREFIX, Topology, read_topology
 from reference.oracle import use_float64_constants
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f64": torch.float64}
+CHECKPOINT_PRECISION = {"bfloat16": "bf16", "float32": "f32"}  # recipe.model.dtype -> precision
 PREFIXES = (PREFIX, "model.")
 LEFT_OUT = {
     "model.vision_tower.": "vision tower: the recipe trains text only",
@@ -36,7 +37,8 @@ def hub_name(name: str) -> str:
 def check_tensors(folder: Path, topology: Topology) -> None:
     """Refuses a checkpoint with a missing, extra or misshaped tensor: transformers would start it at random, or skip it."""
     tensors = read_tensors(folder)
-    found = {hub_name(name): value.shape for name, value in tensors.items() if name not in left_out(tensors)}
+    outside = left_out(tensors)
+    found = {hub_name(name): value.shape for name, value in tensors.items() if name not in outside}
     for name, shape in topology.tensors.items():
         if name not in found:
             raise ContractError(f"checkpoint {folder}: tensor {name} is missing")

@@ -53,13 +53,16 @@ def record(recipe: Recipe, out: Path, rungs: Iterable[str] | None = None, progre
     """Writes the bundle `out`, whole or not at all; `jobs` > 1 runs the repeated trainings in further processes."""
     chosen = check_rungs(rungs)
     prepare_process()
-    with _session(recipe, progress, jobs if "trajectory" in chosen else 1) as session:
-        with BundleWriter(out, stack="reference", recipe=recipe, plan=session.plan) as writer:
-            for rung in chosen:
-                with timed(progress, rung):
-                    RUNGS[rung](session, writer)
-            # Where a later exchange finds what the recipe's paths, relative to its file, meant.
-            writer.manifest(recipe_root=str(recipe.root), **environment())
+    processes = jobs if "trajectory" in chosen else 1
+    with (
+        _session(recipe, progress, processes) as session,
+        BundleWriter(out, stack="reference", recipe=recipe, plan=session.plan) as writer,
+    ):
+        for rung in chosen:
+            with timed(progress, rung):
+                RUNGS[rung](session, writer)
+        # Where a later exchange finds what the recipe's paths, relative to its file, meant.
+        writer.manifest(recipe_root=str(recipe.root), **environment())
 
 
 def exchange(bundle: Path, peer: Path, progress: Progress = say) -> None:
@@ -69,8 +72,8 @@ def exchange(bundle: Path, peer: Path, progress: Progress = say) -> None:
     recipe = _recipe_of(ours)
     if theirs.manifest["recipe_sha256"] != recipe.digest:
         raise ContractError(f"bundle {peer} is of recipe {theirs.manifest['recipe_sha256'][:12]}, not {recipe.digest[:12]}")
-    with timed(progress, "exchange"):
-        record_exchange(Session(recipe, progress), ours, theirs)
+    with timed(progress, "exchange"), Session(recipe, progress) as session:
+        record_exchange(session, ours, theirs)
 
 
 def _recipe_of(bundle: Bundle) -> Recipe:
@@ -82,10 +85,12 @@ def _recipe_of(bundle: Bundle) -> Recipe:
 @contextmanager
 def _session(recipe: Recipe, progress: Progress, jobs: int) -> Iterator[Session]:
     if jobs == 1:
-        yield Session(recipe, progress)
+        with Session(recipe, progress) as session:
+            yield session
         return
     pool, members = start_members(recipe, progress, jobs)
     try:
-        yield Session(recipe, progress, members)
+        with Session(recipe, progress, members) as session:
+            yield session
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

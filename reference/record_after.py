@@ -80,7 +80,7 @@ def _write_choices(session: Session, writer: BundleWriter, precision: str, choic
 
 def record_exchange(session: Session, bundle: Bundle, peer: Bundle) -> None:
     """The peer's adapters and merged checkpoints, loaded by this stack; its ids, forced on its own merged model."""
-    with ExchangeWriter(bundle, peer) as writer:
+    with ExchangeWriter(bundle, peer, session.plan) as writer:
         for adapter_folder, merged_folder in FOLDERS.values():
             adapted = load_adapter(session.base(), peer.folder(adapter_folder))
             writer.array(f"{adapter_folder}/logits", plain_logits(adapted, session.plan))

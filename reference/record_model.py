@@ -13,28 +13,36 @@ from conformance.contract.digest import sha256_array, sha256_json
 from conformance.contract.draws import loud_adapter
 from conformance.contract.errors import ContractError
 from conformance.contract.topology import PREFIX
-from reference.adapter import adapter_parameters, attach_adapter, lora_layers, measured_scale, own_init, scaled, set_adapter
-from reference.model import PREFIXES, export_weights, left_out, load_checkpoint
+from reference.adapter import (
+    ALPHA_CONTROL,
+    adapter_parameters,
+    attach_adapter,
+    lora_layers,
+    measured_scale,
+    own_init,
+    scaled,
+    set_adapter,
+)
+from reference.model import CHECKPOINT_PRECISION, PREFIXES, export_weights, left_out, load_checkpoint
 from reference.probe import Probed, left_padded, name, plain_logits, probe
 from reference.session import Session
 from reference.train import Run
 
 OWN_SEEDS = (0, 1)
-ALPHA_CONTROL = 1.01
-MODEL_DTYPES = {"bfloat16": "bf16", "float32": "f32"}
 
 
 def record_weights(session: Session, writer: BundleWriter) -> None:
-    files = read_tensors(session.recipe.checkpoint_dir)
-    exported = export_weights(session.base(MODEL_DTYPES[session.recipe.model.dtype]))
+    files, own = read_tensors(session.recipe.checkpoint_dir), CHECKPOINT_PRECISION[session.recipe.model.dtype]
+    exported = export_weights(session.base(own))
     for tensor, value in exported.items():
         writer.line("weights", "tensors", name=tensor, dtype=value.dtype.name, shape=list(value.shape), sha256=sha256_array(value))
-    for tensor, reason in left_out(files).items():
+    outside = left_out(files)
+    for tensor, reason in outside.items():
         writer.line("weights", "left_out", name=tensor, reason=reason)
-    kept = {tensor: value for tensor, value in files.items() if tensor not in left_out(files)}
+    kept = {tensor: value for tensor, value in files.items() if tensor not in outside}
     for prefix in PREFIXES:
         folder = variant_checkpoint(session, prefix.strip("."), {_under(prefix, key): value for key, value in kept.items()})
-        digests = {key: sha256_array(value) for key, value in export_weights(load_checkpoint(folder, "bf16")).items()}
+        digests = {key: sha256_array(value) for key, value in export_weights(load_checkpoint(folder, own)).items()}
         writer.line("weights", "prefixes", prefix=prefix, sha256=sha256_json(digests))
     for case, tensor, tensors in broken_checkpoints(kept):
         message = refusal(variant_checkpoint(session, case, tensors))
@@ -68,7 +76,7 @@ def broken_checkpoints(tensors: dict[str, np.ndarray]) -> Iterator[tuple[str, st
 def refusal(folder: Path) -> str:
     """The message with which loading `folder` is refused; empty when it loads."""
     try:
-        load_checkpoint(folder, "bf16")
+        load_checkpoint(folder)
     except ContractError as error:
         return str(error)
     return ""

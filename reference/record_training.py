@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 
 from conformance.contract.bundle import BundleWriter
-from conformance.contract.digest import canonical_json, sha256_array, sha256_bytes
-from conformance.contract.draws import Tensors, perturbed
+from conformance.contract.digest import sha256_array, sha256_json
+from conformance.contract.draws import perturbed
 from conformance.contract.optimizer_cases import optimizer_cases
 from conformance.contract.recipe import Recipe
+from reference.adapter import set_adapter
 from reference.data import TokenisedRow, tokenise
 from reference.environment import prepare_process
 from reference.recorder import Recorder, StepLine, write_steps
@@ -21,27 +22,30 @@ ACCUMULATIONS = (1, 2, 4)
 
 
 def record_gradients(session: Session, writer: BundleWriter) -> None:
-    warm = session.warm.adapter
-    exact = gradients_of(session, warm, Run("f64"))
-    _write_gradients(writer, "warm", exact, precision="f64", prefix="f64")
-    _write_gradients(writer, "warm", gradients_of(session, warm, Run()), prefix="f32")
-    _write_gradients(writer, "cold", gradients_of(session, session.initial, Run()), prefix="cold")
+    exact = session.trainer(session.warm.adapter, Run("f64"))
+    _write_gradients(writer, "warm", step_gradients(exact, warm_batches(session), "f64"), prefix="f64", precision="f64")
+    trainer = session.trainer(session.warm.adapter, Run())
+    for variant, batches in variant_batches(session).items():
+        prefix = "f32" if variant == "warm" else f"f32.{variant}"
+        _write_gradients(writer, variant, step_gradients(trainer, batches), prefix=prefix)
+    set_adapter(trainer.model, session.initial)
+    _write_gradients(writer, "cold", step_gradients(trainer, warm_batches(session)), prefix="cold")
+    checkpointing = session.trainer(session.warm.adapter, Run(checkpointing=True))
+    found = step_gradients(checkpointing, warm_batches(session))
+    _write_gradients(writer, "checkpointing=on", found, prefix="f32.checkpointing=on")
+
+
+def variant_batches(session: Session) -> dict[str, list[dict]]:
+    """The warm step's micro-batches: as the recipe splits them, split otherwise, and with loss over the prompt too."""
     effective = session.recipe.batch.effective
     splits = {f"accumulation={n}": n for n in ACCUMULATIONS if effective % n == 0} | {"batch=1": effective}
-    for variant, accumulation in splits.items():
-        found = gradients_of(session, warm, Run(accumulation=accumulation))
-        _write_gradients(writer, variant, found, prefix=f"f32.{variant}")
-    for variant, on in (("checkpointing=on", True), ("checkpointing=off", False)):
-        found = gradients_of(session, warm, Run(checkpointing=on))
-        _write_gradients(writer, variant, found, prefix=f"f32.{variant}")
-    rows = tokenise(session.plan, session.base(), session.tokenizer, loss_scope="all")
-    _write_gradients(writer, "unmasked", gradients_of(session, warm, Run(), rows), prefix="f32.unmasked")
-
-
-def gradients_of(session: Session, adapter: Tensors, run: Run, rows: dict[int, TokenisedRow] | None = None) -> StepGradients:
-    """The warm step's rows, split as `run` says."""
-    trainer = session.trainer(adapter, run, rows=rows)
-    return step_gradients(trainer, warm_batches(session, run.accumulation, rows), run.precision)
+    unmasked = tokenise(session.plan, session.base(), session.tokenizer, loss_scope="all")
+    return {
+        "warm": warm_batches(session),
+        "checkpointing=off": warm_batches(session),
+        **{variant: warm_batches(session, accumulation) for variant, accumulation in splits.items()},
+        "unmasked": warm_batches(session, rows=unmasked),
+    }
 
 
 def warm_batches(session: Session, accumulation: int | None = None, rows: dict[int, TokenisedRow] | None = None) -> list[dict]:
@@ -56,7 +60,7 @@ def _write_gradients(writer: BundleWriter, variant: str, found: StepGradients, *
     digests = {tensor: sha256_array(value) for tensor, value in found.gradients.items()}
     writer.line(
         "gradients", "norms", variant=variant, precision=precision, loss=found.loss, grad_norm=found.grad_norm,
-        sha256=sha256_bytes(canonical_json(digests).encode()),
+        sha256=sha256_json(digests),
     )  # fmt: skip
 
 
@@ -128,4 +132,5 @@ def start_members(recipe: Recipe, progress: Progress, jobs: int) -> tuple[Proces
 
 
 def _member_alone(recipe: Recipe, member: Member, progress: Progress) -> list[StepLine]:
-    return run_member(Session(recipe, progress), member)
+    with Session(recipe, progress) as session:
+        return run_member(session, member)

@@ -26,6 +26,12 @@ from reference.model import export_weights
 
 UNKNOWN = -2  # a row that is not one of the plan's
 RUN_OF = {"float32": "f32", "bfloat16": "bf16"}
+Progress = Callable[[str], None]
+
+
+def _silent(line: str) -> None:
+    pass
+
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +70,7 @@ class Recorder(TrainerCallback):
     Consumption is noted in `training_step`: accelerate's loader has already collated the next batch by then.
     """
 
-    def __init__(self, path: Path | str | None, recipe: Recipe, *, plan: Plan | None = None, progress: Callable = lambda line: None):
+    def __init__(self, path: Path | str | None, recipe: Recipe, *, plan: Plan | None = None, progress: Progress = _silent):
         self.path, self.recipe, self.plan, self.progress = path, recipe, plan or make_plan(recipe), progress
         self.consumed: list[Consumed] = []
         self.steps: list[StepLine] = []

@@ -1,12 +1,12 @@
 """What the recording of one recipe shares: plan, tokenised rows, fresh models and trainers, the main run."""
 
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from peft import PeftModel
 
@@ -17,10 +17,8 @@ from conformance.contract.topology import Weight
 from reference.adapter import adapted, attach_adapter, set_adapter
 from reference.data import TokenisedRow, load_tokenizer, tokenise
 from reference.model import load_checkpoint
-from reference.recorder import Recorder
+from reference.recorder import Progress, Recorder
 from reference.train import ReferenceTrainer, Run, make_trainer, train
-
-Progress = Callable[[str], None]
 
 
 class Session:
@@ -29,6 +27,13 @@ class Session:
     def __init__(self, recipe: Recipe, progress: Progress, members: list[Future] | None = None):
         """`members`: the repeated training runs, where they run in other processes."""
         self.recipe, self.progress, self.members = recipe, progress, members
+
+    def __enter__(self) -> "Session":
+        self._folders = ExitStack()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._folders.close()
 
     @cached_property
     def plan(self) -> Plan:
@@ -56,9 +61,8 @@ class Session:
 
     @cached_property
     def scratch(self) -> Path:
-        """A folder that goes with the process."""
-        self._scratch = tempfile.TemporaryDirectory(prefix="reference-")
-        return Path(self._scratch.name)
+        """A folder that goes when the session ends."""
+        return Path(self._folders.enter_context(TemporaryDirectory(prefix="reference-")))
 
     def base(self, precision: str = "f32"):
         return load_checkpoint(self.recipe.checkpoint_dir, precision, self.recipe.model.attention)

@@ -81,19 +81,24 @@ class ReferenceTrainer(SFTTrainer):
             self._staging = None
             for path in (partial / target.name).iterdir():
                 shutil.move(path, partial / path.name)
-            os.rmdir(partial / target.name)
+            (partial / target.name).rmdir()
 
         write_whole(target, write)
+
+
+def processes() -> int:
+    """How many processes train together: `accelerate launch` and `torchrun` say it in WORLD_SIZE."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def trainer_config(recipe: Recipe, run: Run, out: Path) -> SFTConfig:
     """TRL's own defaults stay wherever the recipe is silent (optimizer: torch's fused AdamW; bf16: autocast)."""
     optimizer = recipe.optimizer
-    effective = recipe.batch.effective
-    accumulation = run.accumulation or recipe.batch.accumulation * recipe.batch.shards
+    effective, world = recipe.batch.effective, processes()
+    accumulation = run.accumulation or recipe.batch.accumulation * recipe.batch.shards // world
     return SFTConfig(
         output_dir=str(out), seed=run.seed, data_seed=recipe.seeds.data, max_length=recipe.data.max_tokens,
-        per_device_train_batch_size=effective // accumulation, gradient_accumulation_steps=accumulation,
+        per_device_train_batch_size=effective // (accumulation * world), gradient_accumulation_steps=accumulation,
         learning_rate=optimizer.learning_rate, weight_decay=optimizer.weight_decay, adam_beta1=optimizer.beta1,
         adam_beta2=optimizer.beta2, adam_epsilon=optimizer.eps, max_grad_norm=optimizer.clip_norm or 0.0,
         bf16=run.precision == "bf16", use_cpu=not torch.cuda.is_available(), gradient_checkpointing=run.checkpointing,
@@ -109,7 +114,7 @@ def make_trainer(
 ) -> ReferenceTrainer:  # fmt: skip
     """A trainer over the plan's rows; the last step is filled with empty rows, which TRL's preparation would drop."""
     args = trainer_config(plan.recipe, run, out)
-    steps = plan.with_batch(args.gradient_accumulation_steps, 1)
+    steps = plan.with_batch(args.gradient_accumulation_steps, processes())
     trainer = ReferenceTrainer(
         model=model, args=args, train_dataset=arrange(rows, steps, plan.pad_id), processing_class=tokenizer,
         learning_rates=plan.learning_rates, token_weighted=token_weighted, callbacks=list(callbacks),

@@ -71,8 +71,9 @@ def _step(name: str, stack: str, step: int, rate: float) -> dict:
     draw = np.random.default_rng([step, len(stack), *name.encode()])
     off = 1 if name == "f64" else 1 + ROUNDING * np.sqrt(step + 1) * draw.standard_normal()
     bump = np.sin(1.7 * step) * 0.12
-    values = dict(loss=float((0.7 + 1.9 * np.exp(-step / 14) + bump) * off), grad_norm=float((0.9 + 2 * np.exp(-step / 20) - bump) * off))
-    return values | dict(run=name, step=step, learning_rate=rate, tokens=412, loss_tokens=230)
+    loss, norm = 0.7 + 1.9 * np.exp(-step / 14) + bump, 0.9 + 2 * np.exp(-step / 20) - bump
+    head = dict(run=name, step=step, loss=float(loss * off), grad_norm=float(norm * off))
+    return head | dict(learning_rate=rate, tokens=412, loss_tokens=230)
 
 
 def _write_hidden(writer: BundleWriter, stack: str, plan: Plan) -> None:
@@ -91,5 +92,5 @@ def _write_batches(writer: BundleWriter, plan: Plan) -> None:
     for step in plan.steps:
         planned = [plan.by_row[row] for row in step.rows]
         tokens, loss_tokens = sum(len(row.ids) for row in planned), sum(int(row.loss_mask.sum()) for row in planned)
-        rate = float(plan.learning_rates[step.index])
-        writer.line("batches", "steps", step=step.index, rows=len(planned), tokens=tokens, loss_tokens=loss_tokens, learning_rate=rate)
+        counts = dict(rows=len(planned), tokens=tokens, loss_tokens=loss_tokens)
+        writer.line("batches", "steps", step=step.index, learning_rate=float(plan.learning_rates[step.index]), **counts)

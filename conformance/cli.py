@@ -1,0 +1,130 @@
+"""`parity`: the front door. Parses, dispatches, and turns errors into one line and an exit code; imports neither torch nor jax."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from conformance import commands
+from conformance.contract.errors import ContractError
+from conformance.contract.schema import RUNGS
+from conformance.pair import MODULES
+from conformance.summary import BAD_INPUT
+
+OUT = Path("parity-out")
+STOPPED = 130  # what shells give for Ctrl-C
+
+DESCRIPTION = f"""Is the TPU port the same recipe? Each stack records what it does into a bundle; the suite compares two bundles.
+
+the ladder, proved in order (a failure stops the rungs above it):
+  {" > ".join(RUNGS[:7])}
+  > {" > ".join(RUNGS[7:])}
+
+levels of a certificate:
+  L0  a tiny model on CPU         L1  the same on the claimed devices        L2  the claimed recipe on them"""
+
+EPILOG = """examples:
+  parity check                                         both stacks here, on the tiny recipe, into parity-out/
+  parity check --only logits                           one rung (no certificate)
+  parity explain logits                                what it promises, and what usually goes wrong
+
+  parity record reference --recipe R.toml --out ref    on the GPU machine
+  parity record port --recipe R.toml --out port        on the TPU machine
+  parity exchange port --recipe R.toml --bundle port --peer ref
+  parity check --recipe R.toml --reference-bundle ref --port-bundle port
+
+exit codes:
+  0  every required check passed
+  1  a check failed
+  2  bad input or usage, or a stack broke
+  3  nothing failed, but something was inconclusive or not proven"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    try:
+        return options.run(options)
+    except ContractError as error:
+        print(f"parity: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("parity: stopped", file=sys.stderr)
+        return STOPPED
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="parity", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    subparsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for add in (_add_check, _add_record, _add_exchange, _add_report, _add_explain, _add_diff, _add_validate, _add_doctor):
+        add(subparsers)
+    return top
+
+
+def _command(subparsers, name: str, run, help_text: str) -> argparse.ArgumentParser:
+    command = subparsers.add_parser(name, help=help_text, description=help_text)
+    command.set_defaults(run=run)
+    return command
+
+
+def _add_check(subparsers) -> None:
+    command = _command(subparsers, "check", commands.check, "record what is missing, compare, write report and certificate")
+    command.add_argument("--recipe", type=Path, default=commands.TINY, help="recipe file (default: the tiny recipe)")
+    command.add_argument("--checkpoint", type=Path, help="checkpoint folder instead of the recipe's")
+    _add_bundles(command)
+    command.add_argument("--out", type=Path, default=OUT, help=f"bundles, findings, report, certificate (default: {OUT}/)")
+    command.add_argument("--only", choices=RUNGS, metavar="RUNG", help="one rung (no certificate)")
+
+
+def _add_record(subparsers) -> None:
+    command = _command(subparsers, "record", commands.record, "run one stack and write its bundle")
+    command.add_argument("stack", choices=MODULES)
+    command.add_argument("--recipe", type=Path, required=True, help="recipe file")
+    command.add_argument("--out", type=Path, required=True, help="folder of the new bundle; must not exist")
+    command.add_argument("--rungs", help="comma-separated; all when left out")
+
+
+def _add_exchange(subparsers) -> None:
+    command = _command(subparsers, "exchange", commands.exchange, "load the peer's adapters and merged files into one stack")
+    command.add_argument("stack", choices=MODULES)
+    command.add_argument("--recipe", type=Path, required=True, help="recipe file of both bundles")
+    command.add_argument("--bundle", type=Path, required=True, help="this stack's bundle; gains exchange/")
+    command.add_argument("--peer", type=Path, required=True, help="the other stack's bundle")
+
+
+def _add_report(subparsers) -> None:
+    command = _command(subparsers, "report", commands.report, "write report.html again from saved findings and bundles")
+    command.add_argument("--out", type=Path, default=OUT, help=f"folder of an earlier check (default: {OUT}/)")
+    command.add_argument("--recipe", type=Path, help="recipe file (default: the one in the folder, else the tiny recipe)")
+    _add_bundles(command)
+
+
+def _add_explain(subparsers) -> None:
+    command = _command(subparsers, "explain", commands.explain_rung, "a rung's promise, how it is judged, what usually goes wrong")
+    command.add_argument("rung", choices=RUNGS, metavar="RUNG", help=", ".join(RUNGS))
+    command.add_argument("--out", type=Path, default=OUT, help=f"folder of an earlier check (default: {OUT}/)")
+
+
+def _add_diff(subparsers) -> None:
+    command = _command(subparsers, "diff", commands.diff_recipes, "two recipes side by side, with what follows from them")
+    command.add_argument("a", type=Path, metavar="A.toml")
+    command.add_argument("b", type=Path, metavar="B.toml")
+    command.add_argument("--all", action="store_true", help="also what is equal")
+
+
+def _add_validate(subparsers) -> None:
+    command = _command(subparsers, "validate", commands.validate, "read a whole bundle: digests, every array, every line")
+    command.add_argument("bundle", type=Path, metavar="BUNDLE")
+
+
+def _add_doctor(subparsers) -> None:
+    _command(subparsers, "doctor", commands.doctor, "what can run here, how long it takes, what can't be proved here")
+
+
+def _add_bundles(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--reference-bundle", type=Path, help="a recorded bundle of the reference")
+    command.add_argument("--port-bundle", type=Path, help="a recorded bundle of the port")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

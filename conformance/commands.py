@@ -1,0 +1,183 @@
+"""What each `parity` command does, thin over the packages. A command takes its parsed options and returns an exit code."""
+
+import argparse
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from conformance import certificate
+from conformance import doctor as machine
+from conformance.causes import explanations, likely_causes
+from conformance.contract.bundle import MANIFEST, Bundle
+from conformance.contract.errors import ContractError
+from conformance.contract.levels import L0
+from conformance.contract.recipe import Recipe, load_recipe
+from conformance.contract.schema import LINES
+from conformance.findings import Finding, Verdict, read_findings
+from conformance.judge import explain
+from conformance.pair import MODULES
+from conformance.recipe_diff import diff, plan_or_problem
+from conformance.summary import ALL_PASS, BAD_INPUT, CHECK_FAILED, NOT_DECIDED, exit_code
+
+ROOT = Path(__file__).parents[1]
+TINY = Path(__file__).with_name("recipes") / "tiny.toml"
+FINDINGS = "findings.jsonl"
+GRACE_S = 20  # a child that was asked to stop ends its own children first
+
+
+def check(options: argparse.Namespace) -> int:
+    """pytest on the ladder, in a process of its own; what an earlier run left in the folder goes first."""
+    load_recipe(options.recipe)
+    for path in filter(None, (options.reference_bundle, options.port_bundle)):
+        if not (path / MANIFEST).is_file():
+            raise ContractError(f"bundle {path}: no {MANIFEST}: not a bundle, or its recorder was stopped")
+    for name in (FINDINGS, certificate.NAME):
+        (options.out / name).unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", "conformance", "-m", "parity", *_pytest_options(options)]
+    code = run_child(command, cwd=ROOT)
+    return _check_code(code, options.out, (options.only,) if options.only else L0.rungs)
+
+
+def record(options: argparse.Namespace) -> int:
+    rungs = ["--rungs", options.rungs] if options.rungs else []
+    return _stack(options.stack, "record", "--recipe", str(options.recipe), "--out", str(options.out), *rungs)
+
+
+def exchange(options: argparse.Namespace) -> int:
+    paths = {"--recipe": options.recipe, "--bundle": options.bundle, "--peer": options.peer}
+    return _stack(options.stack, "exchange", *(text for item in paths.items() for text in map(str, item)))
+
+
+def report(options: argparse.Namespace) -> int:
+    from conformance.report import write_report  # matplotlib takes a second: only where it is used
+
+    findings = _saved_findings(options.out)
+    if findings is None:
+        raise ContractError(f"{options.out}: no {FINDINGS} in it: run `parity check --out {options.out}` first")
+    sides = [_saved_bundle(options.out / stack, getattr(options, f"{stack}_bundle")) for stack in MODULES]
+    path = options.out / certificate.NAME
+    values = certificate.read_certificate(path) if path.is_file() else None
+    print(write_report(options.out, findings, *sides, _saved_recipe(options), values, likely_causes))
+    return ALL_PASS
+
+
+def explain_rung(options: argparse.Namespace) -> int:
+    """Failures of an earlier run first; the causes are then in the order of the first failure's signature."""
+    about = explanations()[options.rung]
+    failed = [one for one in _saved_findings(options.out) or () if one.rung == options.rung and one.verdict is Verdict.FAIL]
+    console = Console()
+    for finding in failed:
+        console.print(Text(explain(finding) + "\n"))
+    console.print(Text(about.rung, style="bold"), _labelled(promise=about.promise, judged=about.judged))
+    console.print(Text("\nwhat usually goes wrong", style="bold"))
+    for cause in likely_causes(failed[0]) if failed else about.causes:
+        console.print(Text(f"\n  {cause.symptom}"), _labelled(why=cause.cause, where=cause.seam, mend=cause.mend))
+    return ALL_PASS
+
+
+def diff_recipes(options: argparse.Namespace) -> int:
+    recipes = [load_recipe(path) for path in (options.a, options.b)]
+    lines = [line for line in diff(*recipes) if options.all or line.differs]
+    table = Table("", options.a.name, options.b.name, box=None, pad_edge=False, header_style="bold")
+    for line in lines:
+        style = "bold" if line.differs and options.all else ""
+        table.add_row(*(Text(text, style=style, overflow="fold") for text in (line.name, line.a, line.b)))
+    console = Console()
+    console.print(table if lines else Text("The two recipes are the same."))
+    for path, recipe in zip((options.a, options.b), recipes, strict=True):
+        problem = plan_or_problem(recipe)[1]
+        if problem:
+            console.print(Text(f"\n{path.name}: steps and tokens are not known here: {problem}"))
+    return ALL_PASS
+
+
+def validate(options: argparse.Namespace) -> int:
+    """Opening checks the digests; reading checks every array and line against the schema."""
+    bundle = Bundle(options.bundle)
+    table = Table("rung", "arrays", "lines", box=None, pad_edge=False, header_style="bold")
+    for rung in bundle.rungs:
+        table.add_row(rung, str(len(bundle.arrays(rung))), str(_count_lines(bundle, rung)))
+    if bundle.exchanged:
+        table.add_row("exchange", str(len(bundle.exchange)), "0")
+    console = Console()
+    console.print(Text(f"{bundle.path}: a whole bundle of the {bundle.stack}, {bundle.manifest.get('device', 'device unknown')}"))
+    console.print(table)
+    return ALL_PASS
+
+
+def doctor(options: argparse.Namespace) -> int:
+    machine.print_examination(machine.examine(), Console())
+    return ALL_PASS
+
+
+def run_child(command: list[str], cwd: Path | None = None) -> int:
+    """Exit code of `command`. Whatever ends this process asks the child to stop first, so that it can end its own children."""
+    child = subprocess.Popen(command, cwd=cwd, stdin=subprocess.DEVNULL)
+    try:
+        return child.wait()
+    finally:
+        if child.poll() is None:
+            _stop(child)
+
+
+def _labelled(**texts: str) -> Table:
+    """Label and text, folded beside the label."""
+    grid = Table.grid(padding=(0, 2, 0, 2))
+    for label, text in texts.items():
+        grid.add_row(Text(f"{label}:"), Text(text))
+    return grid
+
+
+def _stop(child: subprocess.Popen) -> None:
+    child.send_signal(signal.SIGINT)
+    try:
+        child.wait(GRACE_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+def _stack(stack: str, *arguments: str) -> int:
+    """`python -m STACK ...`; a crash of the stack is no failed check."""
+    return BAD_INPUT if run_child([sys.executable, "-m", MODULES[stack], *arguments]) else ALL_PASS
+
+
+def _pytest_options(options: argparse.Namespace) -> list[str]:
+    """The same options under the same names; absolute paths, since pytest runs in the repository."""
+    paths = {name: getattr(options, name) for name in ("recipe", "checkpoint", "reference_bundle", "port_bundle", "out")}
+    given = [f"--{name.replace('_', '-')}={path.resolve()}" for name, path in paths.items() if path]
+    return given + ([f"--only={options.only}"] if options.only else [])
+
+
+def _check_code(code: int, out: Path, rungs: tuple[str, ...]) -> int:
+    """pytest's code says whether it could run at all, the findings say what came of it."""
+    if code == CHECK_FAILED:
+        return CHECK_FAILED
+    findings = _saved_findings(out) if code in (ALL_PASS, NOT_DECIDED) else None
+    return BAD_INPUT if findings is None else exit_code(findings, rungs)
+
+
+def _saved_findings(out: Path) -> list[Finding] | None:
+    return read_findings(out / FINDINGS) if (out / FINDINGS).is_file() else None
+
+
+def _saved_bundle(saved: Path, given: Path | None) -> Bundle | None:
+    """A given bundle must be whole; one that the check did not keep may be absent."""
+    if given is None and not saved.is_dir():
+        return None
+    return Bundle(given or saved)
+
+
+def _saved_recipe(options: argparse.Namespace) -> Recipe:
+    kept = options.out / "recipe.toml"
+    return load_recipe(options.recipe or (kept if kept.is_file() else TINY))
+
+
+def _count_lines(bundle: Bundle, rung: str) -> int:
+    bundle.lines(rung, "")  # checks every line, also where the schema names no series
+    return sum(len(bundle.lines(rung, spec.series)) for spec in LINES if spec.rung == rung)

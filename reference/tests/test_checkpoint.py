@@ -1,0 +1,50 @@
+"""A resumed run is the uninterrupted run bit for bit; an unfinished save is never taken for a whole one."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from transformers.trainer_utils import get_last_checkpoint
+
+from reference.checkpoint import resume_equality
+from reference.saver import load_state, save_state, state_of, write_whole
+from reference.train import Run, train
+
+
+def test_a_resume_with_dropout_is_the_uninterrupted_run(session):
+    found = resume_equality(session, 0.1)
+    assert found.equal_loss and found.equal_adapters and found.equal_moments and found.equal_position
+
+
+def test_a_lost_random_state_is_told_apart(session, tmp_path):
+    """Control: without the saved generator the resumed run draws other dropout masks."""
+    run = Run(steps=2, save_every=1, accumulation=1)
+    whole = train(session.trainer(session.initial, run, dropout=0.1, out=tmp_path))
+    states = torch.load(tmp_path / "checkpoint-1" / "rng_state.pth", weights_only=False)
+    states["cpu"] = torch.Generator().manual_seed(99).get_state()
+    torch.save(states, tmp_path / "checkpoint-1" / "rng_state.pth")
+    shutil.rmtree(tmp_path / "checkpoint-2")
+    trainer = session.trainer(session.initial, run, dropout=0.1, out=tmp_path)
+    resumed = train(trainer, resume=tmp_path / "checkpoint-1")
+    assert any(not np.array_equal(resumed[name], value) for name, value in whole.items())
+
+
+def test_a_failed_save_leaves_the_last_whole_one(tmp_path):
+    save_state(tmp_path / "checkpoint-1", state_of(1, 100))
+
+    def fail(folder):
+        (folder / "adapter_model.safetensors").write_bytes(b"half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_whole(tmp_path / "checkpoint-2", fail)
+    assert get_last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-1")
+    assert torch.equal(load_state(tmp_path / "checkpoint-1")["m"], state_of(1, 100)["m"])
+
+
+def test_stock_takes_an_unfinished_folder(tmp_path):
+    """Control: a folder that a stock save had only begun is the last checkpoint to transformers."""
+    save_state(tmp_path / "checkpoint-1", state_of(1, 100))
+    (tmp_path / "checkpoint-2").mkdir()
+    assert get_last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")

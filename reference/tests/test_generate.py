@@ -1,0 +1,38 @@
+"""Greedy generation is the same with and without the cache, and teacher-forced."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from reference.generate import END, forced, generate, stop_reason
+
+
+@pytest.fixture(scope="module")
+def short(session):
+    """The plan with 4 prompts."""
+    plan = replace(session.plan)
+    plan.__dict__["prompts"] = session.plan.prompts[::4]
+    return plan
+
+
+def test_the_cache_changes_nothing(session, short):
+    model = session.base()
+    cached, plain = (generate(model, short, "f32", use_cache=on) for on in (True, False))
+    assert np.array_equal(cached.ids_GK, plain.ids_GK)
+    argmax, choices = forced(model, short, cached.ids_GK, "f32")
+    assert np.array_equal(argmax, cached.ids_GK)
+    assert np.abs(choices.logprobs_GK - cached.logprobs_GK).max() < 1e-3
+
+
+def test_forcing_other_tokens_is_told_apart(session, short):
+    """Control: the model does not choose what it is given."""
+    other = np.full((len(short.prompts), short.max_new_tokens), 100, np.int32)
+    argmax, _ = forced(session.base(), short, other, "f32")
+    assert (argmax != other).mean() > 0.5
+
+
+def test_a_row_ends_with_its_eos(session):
+    eos = session.plan.eos_ids[-1]
+    assert stop_reason(np.asarray([9, eos, END, END]), session.plan) == ("eos", 2)
+    assert stop_reason(np.asarray([9, 9, 9, 9]), session.plan) == ("length", 4)

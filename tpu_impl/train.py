@@ -1,0 +1,123 @@
+"""Training: Tunix's PeftTrainer, with the port's jitted functions and whole checkpoints."""
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import grain
+import numpy as np
+import orbax.checkpoint as ocp
+from flax import nnx
+from tunix.sft import peft_trainer
+
+from conformance.contract.plan import Plan, Step
+from conformance.contract.recipe import Recipe
+from tpu_impl.adapter import get_adapter
+from tpu_impl.corrections import ALL, Corrections
+from tpu_impl.data import Batch, TokenisedRow, arrange
+from tpu_impl.optimizer import Chain, ClipState, part_of, recipe_chain
+from tpu_impl.step import apply_gradients, loss_and_gradients, token_loss
+
+KEPT_CHECKPOINTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How one run differs from the recipe's: precision, split of the batch, steps, dropout, saving."""
+
+    precision: str = "f32"
+    accumulation: int | None = None  # None: the recipe's
+    steps: int | None = None  # None: all of the plan's
+    dropout: float = 0.0  # the model's own rate, recorded here
+    seed: int = 0  # of dropout
+    save_every: int | None = None
+
+
+class Trainer(peft_trainer.PeftTrainer):
+    """PeftTrainer whose step is two jitted functions that all trainers share; it saves and restores the data position.
+
+    Stock: each trainer compiles a step of its own, returns the frozen weights from it, skips the rows of a restored run by
+    loading them, and leaves the metadata out of the last checkpoint.
+    """
+
+    def __init__(self, model, chain: Chain, config: peft_trainer.TrainingConfig, corrections: Corrections = ALL):
+        self._corrections, self._data = corrections, None
+        super().__init__(model, chain.transformation(), config)
+        # The same transformation that super() has just initialised, but one object for all trainers.
+        self.optimizer.tx = chain.accumulated(config.gradient_accumulation_steps)
+        self.with_loss_fn(token_loss)
+
+    def jit_train_and_eval_step(self, skip_jit: bool = False, cache_nnx_graph: bool = False):
+        return self._step, None
+
+    def _step(self, inputs: Batch):
+        """(loss, None, gradient norm of the last whole step) of one micro-batch."""
+        graphdef, lora, frozen = nnx.split(self.model, nnx.LoRAParam, ...)
+        loss, grads = loss_and_gradients(graphdef, lora, frozen, self.gen_model_input_fn(inputs))
+        params, state = nnx.as_pure(lora), nnx.as_pure(self.optimizer.opt_state)
+        params, state = apply_gradients(self.optimizer.tx, params, state, nnx.as_pure(grads))
+        nnx.update(self.model, params)
+        nnx.update(self.optimizer.opt_state, nnx.state(state))
+        return loss, None, part_of(state, ClipState).grad_norm
+
+    def train(self, train_ds: grain.MapDataset, eval_ds=None, skip_jit: bool = True, **kwargs) -> None:
+        """`skip_jit` is how PeftTrainer takes a step that is jitted already."""
+        self._data = iter(train_ds.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)))
+        super().train(self._resumed(), eval_ds, skip_jit=True, **kwargs)
+
+    def _resumed(self) -> Iterable[Batch]:
+        """PeftTrainer drops as many batches as were trained on: it gets empty ones, the loader starts at its saved position."""
+        if self._restored_custom_metadata:
+            self._data.set_state(self._restored_custom_metadata["data"])
+            return itertools.chain(itertools.repeat({}, self._iter_steps), self._data)
+        return self._data
+
+    def custom_checkpoint_metadata(self) -> dict:
+        """The data position; dropout has none of its own, because its masks follow from the micro-batch's number."""
+        return {"data": self._data.get_state()} if self._data is not None else {}
+
+    def _save_last_checkpoint(self) -> None:
+        if not self._corrections.whole_metadata:
+            return super()._save_last_checkpoint()
+        if (self.checkpoint_manager.latest_step() or 0) < self._train_steps:
+            metadata = self.custom_checkpoint_metadata()
+            save = self.checkpoint_manager.save
+            save(self._train_steps, self.model, self.optimizer, save_only_lora_params=True, force=True, custom_metadata=metadata)
+
+
+def checkpointing(save_every: int) -> ocp.CheckpointManagerOptions:
+    return ocp.CheckpointManagerOptions(save_interval_steps=save_every, max_to_keep=KEPT_CHECKPOINTS)
+
+
+def trainer_config(recipe: Recipe, run: Run, out: Path | None) -> peft_trainer.TrainingConfig:
+    """`max_steps` stays unset: the data decide the number of steps, and PeftTrainer draws no bar."""
+    saving = run.save_every is not None
+    return peft_trainer.TrainingConfig(
+        eval_every_n_steps=10**9,
+        gradient_accumulation_steps=run.accumulation or recipe.batch.accumulation,
+        checkpoint_root_directory=str(out) if saving else None,
+        checkpointing_options=checkpointing(run.save_every) if saving else None,
+    )
+
+
+def make_trainer(model, plan: Plan, run: Run, out: Path | None = None, corrections: Corrections = ALL) -> Trainer:
+    chain = recipe_chain(plan.recipe, plan.learning_rates, corrections)
+    return Trainer(model, chain, trainer_config(plan.recipe, run, out), corrections)
+
+
+def run_data(plan: Plan, rows: dict[int, TokenisedRow], run: Run, corrections: Corrections = ALL) -> grain.MapDataset:
+    """The run's micro-batches."""
+    seed = run.seed if run.dropout else None
+    return arrange(rows, run_steps(plan, run), plan, dropout_seed=seed, corrections=corrections)
+
+
+def run_steps(plan: Plan, run: Run) -> tuple[Step, ...]:
+    steps = plan.with_batch(run.accumulation, plan.recipe.batch.shards) if run.accumulation else plan.steps
+    return steps[: run.steps]
+
+
+def train(trainer: Trainer, data: grain.MapDataset) -> dict[str, np.ndarray]:
+    """Runs the trainer from where it stands and returns the adapter."""
+    trainer.train(data)
+    return get_adapter(trainer.model)
