@@ -1,5 +1,6 @@
 """Rows to token ids and loss masks by TRL's own path, and the order in which the trainer takes them."""
 
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,23 @@ def _tokenised(entry: dict) -> TokenisedRow:
     # Without an assistant mask TRL labels BOS too, but the shift by one never scores the first token.
     mask[0] = False
     return TokenisedRow(entry["row"], np.asarray(entry["input_ids"], np.int32), mask.astype(np.uint8))
+
+
+class RowFinder:
+    """Row numbers by unpadded ids; rows of equal ids are told apart by their turn in training order."""
+
+    def __init__(self, plan: Plan):
+        self._rows: dict[bytes, deque[int]] = defaultdict(deque)
+        for row in plan.order[: len(plan.rows)]:
+            self._rows[plan.by_row[row].ids.tobytes()].append(row)
+
+    def find(self, ids: np.ndarray) -> int | None:
+        """None when no kept row has these int32 ids."""
+        rows = self._rows.get(ids.tobytes())
+        if not rows:
+            return None
+        rows.rotate(-1)
+        return rows[-1]
 
 
 def empty_row(pad_id: int) -> TokenisedRow:

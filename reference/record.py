@@ -58,7 +58,8 @@ def record(recipe: Recipe, out: Path, rungs: Iterable[str] | None = None, progre
         _session(recipe, progress, processes) as session,
         BundleWriter(out, stack="reference", recipe=recipe, plan=session.plan) as writer,
     ):
-        for rung in chosen:
+        # The trajectory's runs may be under way in other processes meanwhile, so it comes last.
+        for rung in sorted(chosen, key="trajectory".__eq__):
             with timed(progress, rung):
                 RUNGS[rung](session, writer)
         # Where a later exchange finds what the recipe's paths, relative to its file, meant.

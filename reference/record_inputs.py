@@ -5,7 +5,7 @@ import torch
 
 from conformance.contract.bundle import BundleWriter
 from conformance.contract.digest import sha256_bytes
-from reference.data import TokenisedRow, arrange, collate, shard_batches, tokenise
+from reference.data import RowFinder, arrange, collate, shard_batches, tokenise
 from reference.oracle import arithmetic
 from reference.session import Session
 from reference.train import Run
@@ -46,20 +46,22 @@ def _record_variant(session: Session, writer: BundleWriter, accumulation: int, s
     steps = session.plan.with_batch(accumulation, shards)
     micro_batch = session.recipe.batch.effective // (accumulation * shards)
     loaders = shard_batches(arrange(session.rows, steps, session.plan.pad_id), micro_batch, shards, session.plan.pad_id)
-    row_of = {row.ids.tobytes(): row for row in session.rows.values()}
-    for step in (*range(min(FIRST_STEPS, len(steps) - 1)), len(steps) - 1):
+    finder, chosen = RowFinder(session.plan), {*range(FIRST_STEPS), len(steps) - 1}
+    for step in range(len(steps)):
         batches = [batch for loader in loaders for batch in loader[step * accumulation : (step + 1) * accumulation]]
-        found = [row for batch in batches for row in _rows_in(batch, row_of)]
-        writer.line(
-            "batches", "variants", accumulation=accumulation, shards=shards, step=step, rows=sorted(r.row for r in found),
-            tokens=sum(len(row.ids) for row in found), loss_tokens=sum(int(row.loss_mask.sum()) for row in found),
-        )  # fmt: skip
+        found = [session.rows[row] for batch in batches for row in _rows_in(batch, finder)]
+        if step in chosen:
+            writer.line(
+                "batches", "variants", accumulation=accumulation, shards=shards, step=step, rows=sorted(r.row for r in found),
+                tokens=sum(len(row.ids) for row in found), loss_tokens=sum(int(row.loss_mask.sum()) for row in found),
+            )  # fmt: skip
 
 
-def _rows_in(batch: dict, row_of: dict[bytes, TokenisedRow]) -> list[TokenisedRow]:
-    """A collated micro-batch's rows but the empty ones."""
-    ids = [row[seen == 1].numpy().astype(np.int32) for row, seen in zip(batch["input_ids"], batch["attention_mask"], strict=True)]
-    return [row_of[row.tobytes()] for row in ids if row.tobytes() in row_of]
+def _rows_in(batch: dict, finder: RowFinder) -> list[int]:
+    """Row numbers of a collated micro-batch but for the empty rows."""
+    pairs = zip(batch["input_ids"], batch["attention_mask"], strict=True)
+    found = [finder.find(row[seen == 1].numpy().astype(np.int32)) for row, seen in pairs]
+    return [row for row in found if row is not None]
 
 
 def _record_padding(session: Session, writer: BundleWriter, precision: str) -> None:

@@ -20,7 +20,7 @@ from conformance.contract.digest import sha256_array, sha256_bytes, tensor_bytes
 from conformance.contract.plan import EMPTY, Plan, make_plan
 from conformance.contract.recipe import Recipe
 from reference.adapter import get_adapter
-from reference.data import IGNORED
+from reference.data import IGNORED, RowFinder
 from reference.environment import environment
 from reference.model import export_weights
 
@@ -78,7 +78,7 @@ class Recorder(TrainerCallback):
         self.final: dict[str, np.ndarray] = {}
         self.frozen_before: dict[str, str] = {}
         self.frozen_after: dict[str, str] = {}
-        self._row_of = {row.ids.tobytes(): row.row for row in self.plan.rows}
+        self._finder = RowFinder(self.plan)
         self._micro: list[tuple[Consumed, float]] = []
         self._grad_norm = self._learning_rate = float("nan")
 
@@ -167,9 +167,10 @@ class Recorder(TrainerCallback):
         """One row's entries; ids and labels without padding."""
         ids, mask = ids.astype(np.int32), (labels != IGNORED).astype(np.uint8)
         mask[:1] = 0  # the shift by one never scores the first token
-        row = self._row_of.get(ids.tobytes(), UNKNOWN)
-        if row == UNKNOWN and not mask.any():
+        row = self._finder.find(ids)
+        if row is None and not mask.any():
             row, ids, mask = EMPTY, ids[:0], mask[:0]
+        row = UNKNOWN if row is None else row
         counts = {"row": row, "tokens": len(ids), "loss_tokens": int(mask.sum()), "attended": len(ids)}
         digests = {"ids_sha256": sha256_bytes(tensor_bytes(ids)), "mask_sha256": sha256_bytes(tensor_bytes(mask))}
         return {"rows" if key == "row" else key: value for key, value in (counts | digests).items()}

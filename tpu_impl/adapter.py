@@ -24,6 +24,7 @@ from tpu_impl.layout import FUSED, PROJECTIONS, from_hub, lora_tensors, projecti
 from tpu_impl.lora import CountedKeys, provider
 from tpu_impl.model import to_numpy
 
+ALPHA_CONTROL = 1.01  # a wrong alpha that no limit may let pass
 MODEL_PREFIX = "base_model.model."  # what PEFT puts before the hub's names
 REMAT = {"none": gemma4.RematConfig.NONE, "block": gemma4.RematConfig.BLOCK, "decoder": gemma4.RematConfig.DECODER}
 
@@ -107,7 +108,7 @@ def check_adapted(model, recipe: Recipe) -> None:
 
 
 def set_remat(model, policy: str) -> None:
-    """Rematerialisation "none", "block", "decoder" (Tunix's) or "ours" (probe.py). A new config: jit compares it by value."""
+    """Rematerialisation "none", "block", "decoder" (Tunix's) or "ours" (taps.py). A new config: jit compares it by value."""
     config = dataclasses.replace(model.config, remat_config=REMAT.get(policy, gemma4.RematConfig.NONE))
     for _, module in model.iter_modules():
         if hasattr(module, "config"):

@@ -15,7 +15,7 @@ LIBRARIES = (
 )  # fmt: skip
 
 
-def use_highest_precision() -> None:
+def prepare_process() -> None:
     """Float32 products in float32: a TPU would take bfloat16 by default."""
     jax.config.update("jax_default_matmul_precision", "highest")
 

@@ -17,9 +17,10 @@ from conformance.contract.errors import ContractError
 from conformance.contract.topology import PREFIX, Topology, head_sizes, read_topology
 from tpu_impl.corrections import ALL, Corrections
 from tpu_impl.layout import base_tensors
-from tpu_impl.probe import watch
+from tpu_impl.taps import watch
 
 DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16}
+CHECKPOINT_PRECISION = {"float32": "f32", "bfloat16": "bf16"}  # the recipe's name of a checkpoint's dtype -> precision
 PREFIXES = (PREFIX, "model.")
 LEFT_OUT = {
     "model.vision_tower.": "vision tower: the recipe trains text only",

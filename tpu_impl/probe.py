@@ -1,22 +1,20 @@
-"""What a forward pass shows: logits, the residual stream after each layer, what each block adds, the dtype of each stream.
-
-Tunix sows nothing, so `watch` gives its layers and post-norms classes that note their output while someone listens.
-"""
+"""What a forward pass shows: logits, the residual stream after each layer, what each block adds, the dtype of each stream."""
 
 import functools
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from tunix.models.gemma4 import model as gemma4
 
 from conformance.contract.plan import Plan
+from tpu_impl.data import positions_of
+from tpu_impl.model import logits_of
+from tpu_impl.taps import listen
 
-_listening: ContextVar[dict | None] = ContextVar("listening", default=None)
+# Stream -> what shows its dtype. Tunix casts its attention probabilities to the keys' dtype.
+STREAMS = {"residual": "hidden", "norm": "attention", "attention_probabilities": "keys"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,52 +29,40 @@ class Probed:
     dtypes: dict[str, str]
 
 
-class WatchedNorm(gemma4.RMSNorm):
-    """Notes its output [B,T,D] under `watched`."""
-
-    def __call__(self, x):
-        return note(self.watched, super().__call__(x))
-
-
-class WatchedLayer(gemma4.DecoderLayer):
-    """Notes the stream [B,T,D] that leaves it, and the first one the stream that enters; runs Tunix's block under `remat_ours`."""
-
-    def __call__(self, x, *args, **kwargs):
-        if self.watched == 0:
-            note("hidden", x)
-        call = _remat_ours(self) if self.remat_ours else super().__call__
-        cache, x, kv = call(x, *args, **kwargs)
-        return cache, note("hidden", x), kv
+def probe(model, ids_PT: np.ndarray, attention_PT: np.ndarray, positions_S: np.ndarray) -> Probed:
+    """One forward pass."""
+    graphdef, state = nnx.split(model)
+    attended = attention_PT.astype(np.bool_)
+    logits, pre_cap, streams = _forward(graphdef, state, ids_PT, attended, positions_of(attended), positions_S)
+    taken = {name: as_recorded(value) for name, value in streams.items()}
+    dtypes = {stream: streams[name].dtype.name for stream, name in STREAMS.items()} | {"logits": logits.dtype.name}
+    return Probed(as_recorded(logits), float(pre_cap), taken["hidden"], taken["attention"], taken["mlp"], dtypes)
 
 
-def _remat_ours(layer: WatchedLayer):
-    """The port's own policy: keep the projections' outputs, recompute attention probabilities and elementwise work."""
-    policy = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
-    return functools.partial(nnx.remat(gemma4.DecoderLayer.block, policy=policy, graph_updates=False), layer)
+@functools.partial(jax.jit, static_argnums=0)
+def _forward(graphdef, state, ids_PT, attended_PT, positions_PT, sampled_S):
+    """(logits [P,T,V], largest |logit| before the softcap, streams [P,L,S,...] by name)."""
+    model = nnx.merge(graphdef, state)
+    with listen() as heard:
+        logits = logits_of(model, ids_PT, attended_PT, positions_PT)
+    (final,) = heard.pop("final")
+    streams = {name: jnp.stack([value[:, sampled_S] for value in heard[name]], 1) for name in ("hidden", "attention", "mlp")}
+    return logits, jnp.abs(model.embedder.decode(final)).max(), streams | {"keys": heard["keys"][0]}
 
 
-def watch(model: gemma4.Gemma4) -> gemma4.Gemma4:
-    """Gives the watched modules their classes and names, in place."""
-    for index, layer in enumerate(model.layers):
-        layer.__class__, layer.watched, layer.remat_ours = WatchedLayer, index, False
-        layer.post_attention_norm.__class__, layer.post_attention_norm.watched = WatchedNorm, "attention"
-        layer.post_ffw_norm.__class__, layer.post_ffw_norm.watched = WatchedNorm, "mlp"
-    model.final_norm.__class__, model.final_norm.watched = WatchedNorm, "final"
-    return model
+def plain_logits(model, plan: Plan) -> np.ndarray:
+    """Logits [P,T,V] of the contract's probes, right-padded."""
+    return probe(model, plan.probes.ids, plan.probes.attention, plan.probes.positions).logits_PTV
 
 
-def note(name: str, value: jax.Array) -> jax.Array:
-    heard = _listening.get()
-    if heard is not None:
-        heard.setdefault(name, []).append(value)
-    return value
+def left_padded(plan: Plan) -> tuple[np.ndarray, np.ndarray]:
+    """The probes' ids and attention [P,T], each row's padding moved to its left."""
+    shifts = (plan.probes.attention == 0).sum(-1)
+    moved = [(np.roll(i, s), np.roll(a, s)) for i, a, s in zip(plan.probes.ids, plan.probes.attention, shifts, strict=True)]
+    ids, attention = (np.stack(value) for value in zip(*moved, strict=True))
+    return ids, attention
 
 
-@contextmanager
-def listen():
-    """The streams of the forward passes inside, by name, in the order of the computation."""
-    token = _listening.set({})
-    try:
-        yield _listening.get()
-    finally:
-        _listening.reset(token)
+def as_recorded(value: jax.Array) -> np.ndarray:
+    """bfloat16 widens to float32 exactly."""
+    return np.array(value.astype(jnp.float32))

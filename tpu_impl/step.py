@@ -32,6 +32,11 @@ def token_loss(
 
 
 @functools.partial(jax.jit, static_argnums=0)
+def batch_loss(graphdef, state, batch: Batch) -> jax.Array:
+    return token_loss(nnx.merge(graphdef, state), **batch)
+
+
+@functools.partial(jax.jit, static_argnums=0)
 def loss_and_gradients(graphdef, lora, frozen, batch: Batch):
     """(loss, gradients in the adapters' structure) of one micro-batch; the frozen weights are not copied out.
 

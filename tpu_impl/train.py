@@ -7,7 +7,6 @@ from pathlib import Path
 
 import grain
 import numpy as np
-import orbax.checkpoint as ocp
 from flax import nnx
 from tunix.sft import peft_trainer
 
@@ -17,9 +16,8 @@ from tpu_impl.adapter import get_adapter
 from tpu_impl.corrections import ALL, Corrections
 from tpu_impl.data import Batch, TokenisedRow, arrange
 from tpu_impl.optimizer import Chain, ClipState, part_of, recipe_chain
+from tpu_impl.saver import checkpointing
 from tpu_impl.step import apply_gradients, loss_and_gradients, token_loss
-
-KEPT_CHECKPOINTS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +29,7 @@ class Run:
     steps: int | None = None  # None: all of the plan's
     dropout: float = 0.0  # the model's own rate, recorded here
     seed: int = 0  # of dropout
+    remat: str = "none"
     save_every: int | None = None
 
 
@@ -84,10 +83,6 @@ class Trainer(peft_trainer.PeftTrainer):
             metadata = self.custom_checkpoint_metadata()
             save = self.checkpoint_manager.save
             save(self._train_steps, self.model, self.optimizer, save_only_lora_params=True, force=True, custom_metadata=metadata)
-
-
-def checkpointing(save_every: int) -> ocp.CheckpointManagerOptions:
-    return ocp.CheckpointManagerOptions(save_interval_steps=save_every, max_to_keep=KEPT_CHECKPOINTS)
 
 
 def trainer_config(recipe: Recipe, run: Run, out: Path | None) -> peft_trainer.TrainingConfig:

@@ -1,0 +1,60 @@
+"""python -m tpu_impl record|exchange|train: see --help of each."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+# Before any library that reads them is imported: recording needs no network, and one thread is as fast as two at this size.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
+
+EPILOG = """examples:
+  python -m tpu_impl record --recipe conformance/recipes/tiny.toml --out bundles/port
+  python -m tpu_impl record --recipe R.toml --out B --rungs tokens,batches     only some rungs
+  python -m tpu_impl exchange --bundle bundles/port --peer bundles/reference   after both stacks have recorded
+  python -m tpu_impl train --recipe R.toml --out run                           a plain run: adapter/ and bundle/
+
+A bundle appears under its name when it is whole; Ctrl-C leaves nothing that reads as one. Exit codes: 0 done, 2 bad input."""
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="python -m tpu_impl", description="The recipe in JAX (Tunix, Qwix): record what it does, or just train.",
+        epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    commands = top.add_subparsers(dest="command", required=True)
+    record = commands.add_parser("record", help="write a bundle: everything the suite compares")
+    record.add_argument("--recipe", type=Path, required=True, help="recipe file (TOML)")
+    record.add_argument("--out", type=Path, required=True, help="folder of the new bundle; must not exist")
+    record.add_argument("--rungs", type=lambda text: text.split(","), help="comma-separated; all when left out")
+    exchange = commands.add_parser("exchange", help="load the peer's adapters and merged files here, write the logits")
+    exchange.add_argument("--bundle", type=Path, required=True, help="this stack's bundle; gains exchange/")
+    exchange.add_argument("--peer", type=Path, required=True, help="the other stack's bundle")
+    train = commands.add_parser("train", help="a plain run of the recipe, recorded like anybody's trainer")
+    train.add_argument("--recipe", type=Path, required=True, help="recipe file (TOML)")
+    train.add_argument("--out", type=Path, required=True, help="new folder for adapter/, checkpoints and bundle/")
+    return top
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    # Imported late, so that --help and a mistyped option answer at once.
+    from conformance.contract.errors import ContractError
+    from tpu_impl import commands
+
+    try:
+        getattr(commands, options.command)(options)
+    except ContractError as error:
+        print(f"port: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("port: stopped; nothing was written", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""Checkpoints: a resumed run against the uninterrupted one, and kills in the middle of saves."""
+
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+from tunix.sft.checkpoint_manager import CheckpointManager
+
+from conformance.contract.draws import Tensors, philox
+from tpu_impl.adapter import get_adapter
+from tpu_impl.optimizer import AdamState, part_of
+from tpu_impl.recorder import Recorder
+from tpu_impl.saver import PARTIAL, arrays_of, checkpointing, load_state, save_forever, save_state, state_of
+from tpu_impl.session import Session
+from tpu_impl.step import MOMENTS, named
+from tpu_impl.train import Run
+
+STEPS, SPLIT = 6, 3
+KILLS = 20
+LEAST_ELEMENTS = 1 << 20  # with m and v 12 MB a save: a kill can land inside
+PATIENCE_S = 60.0
+REACH = 0.75  # of the measured save: noticing the folder takes time too, and a later kill finds the save finished
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Whether the run resumed at `split` is the uninterrupted run, bit for bit."""
+
+    dropout: float
+    split: int
+    equal_loss: bool
+    equal_adapters: bool
+    equal_moments: bool
+    equal_position: bool
+    steps: int
+
+
+def resume_equality(session: Session, dropout: float) -> Resume:
+    """Trains 6 steps with a save at the third; then resumes that save in a fresh trainer with another adapter."""
+    out = session.scratch / f"resume-{dropout}"
+    run = Run(steps=STEPS, save_every=SPLIT, dropout=dropout, seed=session.recipe.seeds.dropout)
+    whole, whole_end = _finish(session, run, session.initial, out)
+    shutil.rmtree(out / str(STEPS))  # as if the run had died after its first save
+    resumed, resumed_end = _finish(session, run, session.warm.adapter, out)
+    shutil.rmtree(out)
+    moments = {name for name in whole_end if name.endswith((".m", ".v"))}
+    return Resume(
+        dropout, SPLIT,
+        equal_loss=whole.steps[SPLIT:] == resumed.steps,
+        equal_adapters=_equal(whole_end, resumed_end, set(whole_end) - moments),
+        equal_moments=_equal(whole_end, resumed_end, moments),
+        equal_position=[one for one in whole.consumed if one.step >= SPLIT] == resumed.consumed,
+        steps=STEPS,
+    )  # fmt: skip
+
+
+def _finish(session: Session, run: Run, start: Tensors, out: Path) -> tuple[Recorder, Tensors]:
+    """Trains to the end, from the last save in `out` if there is one: what the recorder saw, the adapter, its moments."""
+    recorder, trainer = session.recorded_run(start, run, label=f"checkpoint dropout {run.dropout:g}", out=out)
+    adam = part_of(trainer.optimizer.opt_state, AdamState)
+    moments = {moment: named(trainer.model, getattr(adam, moment)) for moment in MOMENTS}
+    return recorder, get_adapter(trainer.model) | {f"{name}.{k}": value for k in MOMENTS for name, value in moments[k].items()}
+
+
+def _equal(a: Tensors, b: Tensors, names: set[str]) -> bool:
+    return bool(names) and all(np.array_equal(a[name], b[name]) for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """One kill, `delay_ms` after a save began; `partial`: it left an unfinished folder; `equal`: the last whole save restored."""
+
+    attempt: int
+    delay_ms: float
+    save_ms: float
+    partial: bool
+    restored_step: int
+    equal: bool
+
+
+def kills(session: Session) -> Iterator[Kill]:
+    """20 saver processes, each killed inside its second save or a later one."""
+    elements = max(sum(value.size for value in session.initial.values()), LEAST_ELEMENTS)
+    save_ms = measured_save_ms(session.scratch / "timed", elements)
+    context = get_context("forkserver")  # it imports Orbax once; every saver is a fork of it
+    context.set_forkserver_preload(["tpu_impl.saver"])
+    draw = philox("kills", session.recipe.seeds.data, "delay_ms")
+    for attempt in range(KILLS):
+        run = session.scratch / f"kill-{attempt}"
+        run.mkdir()
+        yield _kill(context, run, elements, attempt, REACH * save_ms * float(draw.uniform()), save_ms)
+        shutil.rmtree(run)
+
+
+def measured_save_ms(folder: Path, elements: int) -> float:
+    """Median of 5 saves in milliseconds."""
+    manager, times = CheckpointManager(str(folder), checkpointing(1)), []
+    for step in range(1, 6):
+        state, start = state_of(step, elements), time.perf_counter()
+        save_state(manager, step, state)
+        times.append(1e3 * (time.perf_counter() - start))
+    manager.close()
+    shutil.rmtree(folder)
+    return float(np.median(times))
+
+
+def _kill(context, run: Path, elements: int, attempt: int, delay_ms: float, save_ms: float) -> Kill:
+    process = context.Process(target=save_forever, args=(str(run), elements), daemon=True)
+    process.start()
+    try:
+        _wait_for(run, "[0-9]")
+        _wait_for(run, PARTIAL)
+        time.sleep(delay_ms / 1e3)
+    finally:
+        process.kill()
+        process.join()
+    assert process.exitcode == -signal.SIGKILL, f"the saver ended by itself: exit code {process.exitcode}"
+    partial = any(run.glob(PARTIAL))  # before a manager of ours opens the folder
+    step, restored = load_state(run, elements)
+    saved, restored = arrays_of(state_of(step, elements)), arrays_of(restored)
+    equal = all(np.array_equal(saved[key], restored[key]) for key in saved)
+    return Kill(attempt, delay_ms, save_ms, partial, step, equal)
+
+
+def _wait_for(run: Path, pattern: str) -> None:
+    """Polls without sleeping: a save lasts only some tens of milliseconds."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not any(run.glob(pattern)):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no {pattern} in {run} after {PATIENCE_S:g} s")

@@ -1,0 +1,78 @@
+"""Records a recipe: one function a rung, each writing what docs/bundle.md names for it."""
+
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from conformance.contract.bundle import Bundle, BundleWriter
+from conformance.contract.errors import ContractError
+from conformance.contract.recipe import Recipe
+from conformance.contract.toml_records import read_record
+from tpu_impl.environment import environment, prepare_process
+from tpu_impl.record_after import record_checkpoint, record_exchange, record_generation, record_merge
+from tpu_impl.record_inputs import record_batches, record_tokens
+from tpu_impl.record_model import record_adapters, record_logits, record_weights
+from tpu_impl.record_training import record_gradients, record_one_step, record_optimizer, record_trajectory
+from tpu_impl.session import Progress, Session, timed
+
+RUNGS: dict[str, Callable[[Session, BundleWriter], None]] = {
+    "tokens": record_tokens,
+    "batches": record_batches,
+    "weights": record_weights,
+    "adapters": record_adapters,
+    "logits": record_logits,
+    "gradients": record_gradients,
+    "optimizer": record_optimizer,
+    "one_step": record_one_step,
+    "trajectory": record_trajectory,
+    "checkpoint": record_checkpoint,
+    "merge": record_merge,
+    "generation": record_generation,
+}
+
+
+def say(line: str, start: float = time.monotonic()) -> None:
+    """One progress line on stderr, with the seconds since this process began to record."""
+    print(f"[port {time.monotonic() - start:6.1f} s] {line}", file=sys.stderr, flush=True)
+
+
+def check_rungs(rungs: Iterable[str] | None) -> tuple[str, ...]:
+    """In the ladder's order; an unknown name is refused."""
+    chosen = tuple(RUNGS) if rungs is None else tuple(rungs)
+    unknown = [rung for rung in chosen if rung not in RUNGS]
+    if unknown:
+        raise ContractError(f"rung {unknown[0]!r} is not one of {', '.join(RUNGS)}")
+    return tuple(rung for rung in RUNGS if rung in chosen)
+
+
+def record(recipe: Recipe, out: Path, rungs: Iterable[str] | None = None, progress: Progress = say) -> None:
+    """Writes the bundle `out`, whole or not at all."""
+    chosen = check_rungs(rungs)
+    prepare_process()
+    with Session(recipe, progress) as session:
+        with BundleWriter(out, stack="port", recipe=recipe, plan=session.plan) as writer:
+            for rung in chosen:
+                with timed(progress, rung):
+                    RUNGS[rung](session, writer)
+            # Where a later exchange finds what the recipe's paths, relative to its file, meant.
+            writer.manifest(recipe_root=str(recipe.root), **environment())
+
+
+def exchange(bundle: Path, peer: Path, progress: Progress = say) -> None:
+    """The second phase: adds `exchange/` to `bundle`, from the files of `peer`."""
+    prepare_process()
+    ours, theirs = Bundle(bundle), Bundle(peer)
+    recipe = _recipe_of(ours)
+    if theirs.manifest["recipe_sha256"] != recipe.digest:
+        raise ContractError(f"bundle {peer} is of recipe {theirs.manifest['recipe_sha256'][:12]}, not {recipe.digest[:12]}")
+    with timed(progress, "exchange"), Session(recipe, progress) as session:
+        record_exchange(session, ours, theirs)
+
+
+def _recipe_of(bundle: Bundle) -> Recipe:
+    values = json.loads((bundle.path / "recipe.json").read_text())
+    recipe = read_record(Recipe, values, where=f"{bundle.path}/recipe.json", skip=("root",))
+    return dataclasses.replace(recipe, root=Path(bundle.manifest["recipe_root"]))

@@ -1,0 +1,97 @@
+"""Records the rungs *checkpoint*, *merge* and *generation*, and the exchange with the peer's files."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from conformance.contract.bundle import Bundle, BundleWriter, ExchangeWriter
+from conformance.contract.checkpoint_files import read_metadata, read_tensors, shard_names
+from conformance.contract.digest import sha256_array
+from conformance.contract.draws import loud_adapter
+from tpu_impl.adapter import load_adapter
+from tpu_impl.checkpoint import kills, resume_equality
+from tpu_impl.generate import Choices, forced, generate, generate_uncached, stop_reason
+from tpu_impl.merge import merge, write_adapter, wrong_merges
+from tpu_impl.model import load_checkpoint
+from tpu_impl.probe import plain_logits
+from tpu_impl.record_training import DEFAULT_DROPOUT
+from tpu_impl.session import Session
+
+FOLDERS = {"trained": ("adapter", "merged"), "loud": ("adapter-loud", "merged-loud")}
+
+
+def record_checkpoint(session: Session, writer: BundleWriter) -> None:
+    for dropout in (0.0, session.recipe.adapter.dropout or DEFAULT_DROPOUT):
+        writer.line("checkpoint", "resume", **asdict(resume_equality(session, dropout)))
+    for kill in kills(session):
+        writer.line("checkpoint", "kill", **asdict(kill))
+
+
+def record_merge(session: Session, writer: BundleWriter) -> None:
+    loud = loud_adapter(session.recipe, session.weights)
+    for kind, adapter in (("trained", session.main_run.final), ("loud", loud)):
+        adapter_folder, merged_folder = (writer.folder(name) for name in FOLDERS[kind])
+        write_adapter(session.adapted(adapter), session.recipe, adapter, adapter_folder)
+        tensors = merge(session.recipe, adapter, merged_folder)
+        for weight in session.weights:
+            writer.array("merge", f"{kind}/{weight.name}", tensors[f"{weight.name}.weight"])
+        _write_tensor_lines(session, writer, kind, merged_folder)
+        writer.array("merge", f"{kind}/merged/logits", plain_logits(session.with_base(merged_folder), session.plan))
+        writer.array("merge", f"{kind}/unmerged/logits", plain_logits(_reloaded(session, adapter_folder), session.plan))
+    for control, weights in wrong_merges(session.recipe, loud, tuple(weight.name for weight in session.weights)).items():
+        for name, value in weights.items():
+            writer.array("merge", f"control.{control}/{name}", value)
+
+
+def _reloaded(session: Session, folder: Path):
+    """The base with the adapter of a PEFT folder."""
+    model = session.adapted(session.no_adapter)
+    load_adapter(model, session.recipe, folder)
+    return model
+
+
+def _write_tensor_lines(session: Session, writer: BundleWriter, kind: str, folder: Path) -> None:
+    """What the written files hold, read back."""
+    base = read_tensors(session.recipe.checkpoint_dir)
+    forms = {read_metadata(folder / shard).get("format", "") for shard in shard_names(folder)}
+    for name, value in read_tensors(folder).items():
+        writer.line(
+            "merge", "tensors", adapter=kind, name=name, dtype=value.dtype.name, shape=list(value.shape),
+            sha256=sha256_array(value), touched=not np.array_equal(value, base[name]), metadata_format=" ".join(sorted(forms)),
+        )  # fmt: skip
+
+
+def record_generation(session: Session, writer: BundleWriter) -> None:
+    folder = session.scratch / "generating"
+    merge(session.recipe, session.main_run.final, folder)
+    for precision in ("f32", "bf16"):
+        model = load_checkpoint(folder, precision)
+        choices = generate(model, session.plan)
+        _write_choices(session, writer, precision, choices)
+        writer.array("generation", f"{precision}/forced_argmax", forced(model, session.plan, choices.ids_GK)[0])
+        if precision == "f32":
+            writer.array("generation", "f32/top2_gap", choices.gaps_GK)
+            writer.array("generation", "f32.nocache/ids", generate_uncached(model, session.plan, choices.ids_GK))
+
+
+def _write_choices(session: Session, writer: BundleWriter, precision: str, choices: Choices) -> None:
+    writer.array("generation", f"{precision}/ids", choices.ids_GK)
+    writer.array("generation", f"{precision}/logprobs", choices.logprobs_GK)
+    for prompt, ids in enumerate(choices.ids_GK):
+        reason, count = stop_reason(ids, session.plan)
+        writer.line("generation", "stops", precision=precision, prompt=prompt, reason=reason, new_tokens=count)
+
+
+def record_exchange(session: Session, bundle: Bundle, peer: Bundle) -> None:
+    """The peer's adapters and merged checkpoints, loaded by this stack; its ids, forced on its own merged model."""
+    with ExchangeWriter(bundle, peer, session.plan) as writer:
+        for adapter_folder, merged_folder in FOLDERS.values():
+            adapted = _reloaded(session, peer.folder(adapter_folder))
+            writer.array(f"{adapter_folder}/logits", plain_logits(adapted, session.plan))
+            merged = session.with_base(peer.folder(merged_folder))
+            writer.array(f"{merged_folder}/logits", plain_logits(merged, session.plan))
+        model = load_checkpoint(peer.folder(FOLDERS["trained"][1]))
+        argmax, choices = forced(model, session.plan, np.asarray(peer.array("generation", "f32/ids")))
+        for key, value in (("argmax", argmax), ("gap", choices.gaps_GK), ("logprobs", choices.logprobs_GK)):
+            writer.array(f"forced/{key}", value)

@@ -1,0 +1,88 @@
+"""Records the rungs *gradients*, *optimizer*, *one_step* and *trajectory*."""
+
+from conformance.contract.bundle import BundleWriter
+from conformance.contract.digest import sha256_array, sha256_json
+from conformance.contract.optimizer_cases import optimizer_cases
+from tpu_impl.adapter import set_remat
+from tpu_impl.data import Batch, TokenisedRow, arrange, tokenise
+from tpu_impl.session import Session
+from tpu_impl.step import StepGradients, run_chain, step_gradients, warm_step
+from tpu_impl.train import Run
+
+DEFAULT_DROPOUT = 0.1  # of the dropout runs, where the recipe has none
+ACCUMULATIONS = (1, 2, 4)
+REMAT = ("block", "decoder", "ours")
+
+
+def record_gradients(session: Session, writer: BundleWriter) -> None:
+    model = session.adapted(session.warm.adapter)
+    for variant, batches in variant_batches(session).items():
+        prefix = "f32" if variant == "warm" else f"f32.{variant}"
+        _write_gradients(writer, variant, step_gradients(model, batches), prefix=prefix)
+    for policy in REMAT:
+        set_remat(model, policy)
+        _write_gradients(writer, f"remat={policy}", step_gradients(model, warm_batches(session)), prefix=f"f32.remat={policy}")
+    set_remat(model, "none")
+    cold = step_gradients(session.adapted(session.initial), warm_batches(session))
+    _write_gradients(writer, "cold", cold, prefix="cold")
+
+
+def variant_batches(session: Session) -> dict[str, list[Batch]]:
+    """The warm step's micro-batches: as the recipe splits them, split otherwise, and with loss over the prompt too."""
+    effective = session.recipe.batch.effective
+    splits = {f"accumulation={n}": n for n in ACCUMULATIONS if effective % n == 0} | {"batch=1": effective}
+    unmasked = tokenise(session.plan, session.tokenizer, loss_scope="all")
+    return {
+        "warm": warm_batches(session),
+        "remat=none": warm_batches(session),
+        **{variant: warm_batches(session, accumulation) for variant, accumulation in splits.items()},
+        "unmasked": warm_batches(session, rows=unmasked),
+    }
+
+
+def warm_batches(session: Session, accumulation: int | None = None, rows: dict[int, TokenisedRow] | None = None) -> list[Batch]:
+    batch, plan = session.recipe.batch, session.plan
+    step = plan.with_batch(accumulation or batch.accumulation * batch.shards, 1)[plan.warm_rows.index]
+    return list(arrange(rows or session.rows, [step], plan))
+
+
+def _write_gradients(writer: BundleWriter, variant: str, found: StepGradients, *, prefix: str) -> None:
+    for tensor, value in found.gradients.items():
+        writer.array("gradients", f"{prefix}/{tensor}", value)
+    digests = {tensor: sha256_array(value) for tensor, value in found.gradients.items()}
+    writer.line(
+        "gradients", "norms", variant=variant, precision="f32", loss=found.loss, grad_norm=found.grad_norm,
+        sha256=sha256_json(digests),
+    )  # fmt: skip
+
+
+def record_optimizer(session: Session, writer: BundleWriter) -> None:
+    for case in optimizer_cases():
+        for index, step in enumerate(run_chain(session.recipe, case)):
+            for key in ("update", "m", "v"):
+                writer.array("optimizer", f"{case.name}/{index}/{key}", getattr(step, key))
+            writer.line("optimizer", "clip", case=case.name, step=index, grad_norm=step.grad_norm, factor=step.clip_factor)
+
+
+def record_one_step(session: Session, writer: BundleWriter) -> None:
+    model = session.adapted(session.warm.adapter)
+    moved = warm_step(model, session.recipe, session.warm, session.plan.learning_rates, warm_batches(session))
+    for tensor, value in moved.items():
+        writer.array("one_step", f"f32/{tensor}", value)
+
+
+def members(session: Session) -> dict[str, Run]:
+    """The runs beside the main one: bfloat16, and seed-paired runs with dropout."""
+    recipe, seed = session.recipe, session.recipe.seeds.dropout
+    dropout = recipe.adapter.dropout or DEFAULT_DROPOUT
+    pairs = range(recipe.trajectory.dropout_pairs)
+    return {"bf16": Run("bf16", seed=seed)} | {f"dropout-{i}": Run(dropout=dropout, seed=seed + i) for i in pairs}
+
+
+def record_trajectory(session: Session, writer: BundleWriter) -> None:
+    main = session.main_run
+    main.write_run(writer, "f32", session.recipe.seeds.dropout, 0.0)
+    main.write_adapters(writer)
+    for name, run in members(session).items():
+        recorder, _ = session.recorded_run(session.initial, run, label=name)
+        recorder.write_run(writer, name, run.seed, run.dropout)
