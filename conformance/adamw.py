@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from conformance.contract.draws import Tensors
-from conformance.contract.optimizer_cases import OptimizerCase
 from conformance.contract.recipe import Optimizer
 
 CLIP_EPS = 1e-6  # torch.nn.utils.clip_grad_norm_: factor = clip / (norm + 1e-6), at most 1
@@ -13,12 +12,11 @@ CLIP_EPS = 1e-6  # torch.nn.utils.clip_grad_norm_: factor = clip / (norm + 1e-6)
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """One step: float64 tensors by name; `update` is parameter after minus before; `scale` magnitudes for ulp."""
+    """One step: float64 tensors by name; `update` is parameter after minus before; `m_terms` the larger term of each m."""
 
     update: Tensors
     m: Tensors
     v: Tensors
-    params: Tensors
     m_terms: Tensors
     norm: float
     factor: float
@@ -43,19 +41,16 @@ def apply(grads: Tensors, params: Tensors, m: Tensors, v: Tensors, step: int, ra
     adam = {name: (new_m[name] / c1) / (np.sqrt(new_v[name] / c2) + o.eps) for name in g}
     update = {name: -rate * (adam[name] + o.weight_decay * params[name].astype(np.float64)) for name in g}
     terms = {name: np.maximum(np.abs(o.beta1 * m[name]), np.abs((1 - o.beta1) * g[name])) for name in g}
-    return Applied(update, new_m, new_v, {n: params[n] + update[n] for n in g}, terms, norm, factor)
-
-
-def run_case(case: OptimizerCase, optimizer: Optimizer) -> list[Applied]:
-    """All steps of a case in float64."""
-    params, m, v, applied = case.params, case.m, case.v, []
-    for index, (grads, rate) in enumerate(zip(case.grads, case.learning_rates, strict=True)):
-        rate = float(np.float32(rate))
-        applied.append(apply(grads, params, m, v, case.step + index + 1, rate, optimizer))
-        params, m, v = applied[-1].params, applied[-1].m, applied[-1].v
-    return applied
+    return Applied(update, new_m, new_v, terms, norm, factor)
 
 
 def flat(tensors: Tensors) -> np.ndarray:
     """All tensors in name order, float64 [n]."""
     return np.concatenate([np.asarray(tensors[name], np.float64).ravel() for name in sorted(tensors)])
+
+
+def unflat(values: np.ndarray, like: Tensors) -> Tensors:
+    """The other way: float64 [n] into tensors of `like`'s names and shapes."""
+    ends = np.cumsum([like[name].size for name in sorted(like)])[:-1]
+    pieces = np.split(np.asarray(values, np.float64), ends)
+    return {name: piece.reshape(like[name].shape) for name, piece in zip(sorted(like), pieces, strict=True)}

@@ -89,7 +89,7 @@ def verify(path: Path, findings: Sequence[Finding], reference: Bundle, port: Bun
 
 def _pair_reasons(reference: Bundle, port: Bundle, recipe: Recipe) -> list[str]:
     try:
-        check_pair(Pair(reference, port), recipe)
+        check_pair(Pair(recipe, reference, port))
     except ContractError as error:
         return [str(error)]
     return []

@@ -29,7 +29,7 @@ EPILOG = """examples:
 
   parity record reference --recipe R.toml --out ref    on the GPU machine
   parity record port --recipe R.toml --out port        on the TPU machine
-  parity exchange port --recipe R.toml --bundle port --peer ref
+  parity exchange port --bundle port --peer ref
   parity check --recipe R.toml --reference-bundle ref --port-bundle port
 
 exit codes:
@@ -87,7 +87,6 @@ def _add_record(subparsers) -> None:
 def _add_exchange(subparsers) -> None:
     command = _command(subparsers, "exchange", commands.exchange, "load the peer's adapters and merged files into one stack")
     command.add_argument("stack", choices=MODULES)
-    command.add_argument("--recipe", type=Path, required=True, help="recipe file of both bundles")
     command.add_argument("--bundle", type=Path, required=True, help="this stack's bundle; gains exchange/")
     command.add_argument("--peer", type=Path, required=True, help="the other stack's bundle")
 

@@ -49,8 +49,7 @@ def record(options: argparse.Namespace) -> int:
 
 
 def exchange(options: argparse.Namespace) -> int:
-    paths = {"--recipe": options.recipe, "--bundle": options.bundle, "--peer": options.peer}
-    return _stack(options.stack, "exchange", *(text for item in paths.items() for text in map(str, item)))
+    return _stack(options.stack, "exchange", "--bundle", str(options.bundle), "--peer", str(options.peer))
 
 
 def report(options: argparse.Namespace) -> int:

@@ -134,4 +134,4 @@ def test_the_loss_does_not_depend_on_padding(judge, stacks, limits):
         judge.same(f"{bundle.stack}, sides", set(losses), {"left", "right", "none"})
         for side in ("left", "right"):
             error = abs(losses[side] / losses["none"] - 1)
-            judge.within(f"{bundle.stack}, {side}", error, limits["padding"].value, expected=losses["none"], got=losses[side])
+            judge.within(f"{bundle.stack}, {side}", error, limits["loss_rounding"].value, expected=losses["none"], got=losses[side])

@@ -88,7 +88,7 @@ def test_padding_does_not_change_the_logits(judge, reference, port, plan, limits
 def _aligned(bundle: Bundle, variant: str, plan) -> np.ndarray:
     """[n,V] real positions in right-padded order, from a left-padded or unpadded recording."""
     logits = bundle.array("logits", f"f32/{variant}/logits")
-    lengths = plan.probes.attention.sum(1)[: len(logits)]
+    lengths = plan.probes.attention.sum(1, dtype=int)[: len(logits)]
     left = variant.endswith("left")
     return np.concatenate([row[-n:] if left else row[:n] for row, n in zip(logits, lengths, strict=True)])
 

@@ -1,7 +1,5 @@
 """Records a recipe: one function a rung, each writing what docs/bundle.md names for it."""
 
-import dataclasses
-import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +9,6 @@ from pathlib import Path
 from conformance.contract.bundle import Bundle, BundleWriter
 from conformance.contract.errors import ContractError
 from conformance.contract.recipe import Recipe
-from conformance.contract.toml_records import read_record
 from reference.environment import environment, prepare_process
 from reference.record_after import record_checkpoint, record_exchange, record_generation, record_merge
 from reference.record_inputs import record_batches, record_tokens
@@ -62,25 +59,18 @@ def record(recipe: Recipe, out: Path, rungs: Iterable[str] | None = None, progre
         for rung in sorted(chosen, key="trajectory".__eq__):
             with timed(progress, rung):
                 RUNGS[rung](session, writer)
-        # Where a later exchange finds what the recipe's paths, relative to its file, meant.
-        writer.manifest(recipe_root=str(recipe.root), **environment())
+        writer.manifest(**environment())
 
 
 def exchange(bundle: Path, peer: Path, progress: Progress = say) -> None:
     """The second phase: adds `exchange/` to `bundle`, from the files of `peer`."""
     prepare_process()
     ours, theirs = Bundle(bundle), Bundle(peer)
-    recipe = _recipe_of(ours)
+    recipe = ours.recipe
     if theirs.manifest["recipe_sha256"] != recipe.digest:
         raise ContractError(f"bundle {peer} is of recipe {theirs.manifest['recipe_sha256'][:12]}, not {recipe.digest[:12]}")
     with timed(progress, "exchange"), Session(recipe, progress) as session:
         record_exchange(session, ours, theirs)
-
-
-def _recipe_of(bundle: Bundle) -> Recipe:
-    values = json.loads((bundle.path / "recipe.json").read_text())
-    recipe = read_record(Recipe, values, where=f"{bundle.path}/recipe.json", skip=("root",))
-    return dataclasses.replace(recipe, root=Path(bundle.manifest["recipe_root"]))
 
 
 @contextmanager

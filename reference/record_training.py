@@ -102,7 +102,10 @@ def members(recipe: Recipe) -> list[Member]:
         Member("f64", dataclasses.replace(plain, precision="f64")),
         *(Member(f"perturbed-{i}", plain, i) for i in range(runs.perturbed_runs)),
         *(Member(f"bf16-{i}", half, i or None) for i in range(runs.bf16_runs)),
-        *(Member(f"dropout-{i}", dataclasses.replace(plain, seed=plain.seed + i), dropout=dropout) for i in range(runs.dropout_pairs)),
+        *(
+            Member(f"dropout-{i}", dataclasses.replace(plain, seed=plain.seed + i), dropout=dropout)
+            for i in range(runs.dropout_pairs)
+        ),
     ]
 
 

@@ -89,7 +89,7 @@ def _apply(model, recipe: Recipe, corrections: Corrections):
     rngs = nnx.Rngs(recipe.seeds.adapter)
     adapted = qwix.apply_lora_to_model(model, provider(recipe, module_path(recipe), corrections), **model.get_model_input(), rngs=rngs)
     for path, module in adapted.iter_modules():
-        module.qwix_rngs = CountedKeys("/".join(map(str, path))) if corrections.counted_dropout else rngs
+        module.qwix_rngs = CountedKeys(path) if corrections.counted_dropout else rngs
     return adapted
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 from tunix.models import safetensors_loader
 from tunix.models.gemma4 import model as gemma4
 from tunix.models.gemma4 import params_safetensors
@@ -17,6 +18,7 @@ from conformance.contract.errors import ContractError
 from conformance.contract.topology import PREFIX, Topology, head_sizes, read_topology
 from tpu_impl.corrections import ALL, Corrections
 from tpu_impl.layout import base_tensors
+from tpu_impl.rolled import rolled
 from tpu_impl.taps import watch
 
 DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16}
@@ -108,6 +110,8 @@ def load_checkpoint(folder: Path, precision: str = "f32", corrections: Correctio
         key_mapping=lambda config: _key_mapping(config, corrections),
         preprocess_fn=params_safetensors._make_preprocess_fn(config), dtype=DTYPES[precision],
     )  # fmt: skip
+    # Tunix pins each array to a device. jit compiles a program of its own for pinned inputs, and its outputs are pinned too.
+    nnx.update(model, jax.tree.map(lambda value: jnp.asarray(np.asarray(value)), nnx.state(model)))
     return watch(_hashable(model))
 
 
@@ -131,7 +135,8 @@ def logits_of(model, tokens_BT, attended_BT, positions_BT, corrections: Correcti
     Stock: Tunix caps and returns float32 logits whatever the stream's dtype; the recipe's loss sees the stream's.
     """
     causal_TT = jnp.tril(jnp.ones((tokens_BT.shape[1],) * 2, jnp.bool_))
-    logits_BTV, _ = model(tokens_BT, positions_BT, None, causal_TT[None] & attended_BT[:, None, :])
+    with rolled(model):
+        logits_BTV, _ = model(tokens_BT, positions_BT, None, causal_TT[None] & attended_BT[:, None, :])
     return logits_BTV.astype(model.config.dtype) if corrections.logits_dtype else logits_BTV
 
 

@@ -1,11 +1,13 @@
 """Training: Tunix's PeftTrainer, with the port's jitted functions and whole checkpoints."""
 
+import functools
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import grain
+import jax
 import numpy as np
 from flax import nnx
 from tunix.sft import peft_trainer
@@ -33,6 +35,21 @@ class Run:
     save_every: int | None = None
 
 
+class Held:
+    """The variables of a structure, to read and write all at once."""
+
+    def __init__(self, structure):
+        self._variables = jax.tree.leaves(structure, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
+        self._pure = jax.tree.structure(nnx.as_pure(structure))
+
+    def read(self):
+        return jax.tree.unflatten(self._pure, [variable.get_raw_value() for variable in self._variables])
+
+    def write(self, value) -> None:
+        for variable, leaf in zip(self._variables, jax.tree.leaves(value), strict=True):
+            variable.set_raw_value(leaf)
+
+
 class Trainer(peft_trainer.PeftTrainer):
     """PeftTrainer whose step is two jitted functions that all trainers share; it saves and restores the data position.
 
@@ -48,17 +65,20 @@ class Trainer(peft_trainer.PeftTrainer):
         self.with_loss_fn(token_loss)
 
     def jit_train_and_eval_step(self, skip_jit: bool = False, cache_nnx_graph: bool = False):
-        return self._step, None
-
-    def _step(self, inputs: Batch):
-        """(loss, None, gradient norm of the last whole step) of one micro-batch."""
+        """Splits the model once: walking its graph takes longer than a step of a small model."""
         graphdef, lora, frozen = nnx.split(self.model, nnx.LoRAParam, ...)
+        held = [Held(nnx.state(self.model, nnx.LoRAParam)), Held(self.optimizer.opt_state)]
+        return functools.partial(self._step, graphdef, jax.tree.structure(lora), frozen, held), None
+
+    def _step(self, graphdef, structure, frozen, held: list["Held"], inputs: Batch):
+        """(loss, None, gradient norm of the last whole step) of one micro-batch."""
+        params, state = (one.read() for one in held)
+        lora = jax.tree.unflatten(structure, jax.tree.leaves(params))
         loss, grads = loss_and_gradients(graphdef, lora, frozen, self.gen_model_input_fn(inputs))
-        params, state = nnx.as_pure(lora), nnx.as_pure(self.optimizer.opt_state)
-        params, state = apply_gradients(self.optimizer.tx, params, state, nnx.as_pure(grads))
-        nnx.update(self.model, params)
-        nnx.update(self.optimizer.opt_state, nnx.state(state))
-        return loss, None, part_of(state, ClipState).grad_norm
+        moved = apply_gradients(self.optimizer.tx, params, state, nnx.as_pure(grads))
+        for one, value in zip(held, moved, strict=True):
+            one.write(value)
+        return loss, None, part_of(moved[1], ClipState).grad_norm
 
     def train(self, train_ds: grain.MapDataset, eval_ds=None, skip_jit: bool = True, **kwargs) -> None:
         """`skip_jit` is how PeftTrainer takes a step that is jitted already."""

@@ -1,5 +1,6 @@
 """Writing and reading bundles: a folder of safetensors, JSON Lines and one manifest, whole or absent."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -19,6 +20,7 @@ from conformance.contract.plan import Plan
 from conformance.contract.recipe import Recipe
 from conformance.contract.schema import RUNGS, VERSION, array_spec
 from conformance.contract.sizes import is_large
+from conformance.contract.toml_records import read_record
 from conformance.contract.validate import check_array, check_line
 
 MANIFEST = "manifest.json"
@@ -42,6 +44,7 @@ class BundleWriter:
             "version": VERSION,
             "stack": stack,
             "recipe_sha256": recipe.digest,
+            "recipe_root": str(recipe.root),
             "plan_sha256": plan.digest,
             "rows_sha256": plan.row_digest,
             "checkpoint_sha256": {p.name: sha256_file(p) for p in sorted(recipe.checkpoint_dir.glob("*.safetensors"))},
@@ -136,6 +139,13 @@ class Bundle:
     @property
     def stack(self) -> str:
         return self.manifest["stack"]
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe as recorded; its paths start from where they did on the recording machine."""
+        values = json.loads((self.path / "recipe.json").read_text())
+        recipe = read_record(Recipe, values, where=f"{self.path}/recipe.json", skip=("root",))
+        return dataclasses.replace(recipe, root=Path(self.manifest["recipe_root"]))
 
     @property
     def large(self) -> bool:

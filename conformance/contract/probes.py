@@ -60,7 +60,15 @@ def _ordered(plan: "Plan", tokens: int) -> list:
 
 
 def draw_prompts(plan: "Plan") -> tuple[np.ndarray, ...]:
-    """Questions of 16 kept rows, evenly spaced from the shortest answer to the longest: some end early, some run on."""
+    """Questions of 16 kept rows, int32 ids: half with answers that fit into the new tokens, half with longer ones."""
     ranked = sorted(plan.rows, key=lambda row: (int(row.loss_mask.sum()), row.row))
-    chosen = [ranked[int(index)] for index in np.linspace(0, len(ranked) - 1, PROMPTS)]
-    return tuple(plan.tokenizer.encode_prompt(tuple((turn["role"], turn["content"]) for turn in row.messages)) for row in chosen)
+    short = [row for row in ranked if row.loss_mask.sum() <= plan.max_new_tokens]
+    long = [row for row in ranked if row.loss_mask.sum() > plan.max_new_tokens]
+    chosen = _evenly(short or ranked, PROMPTS // 2) + _evenly(long or ranked, PROMPTS // 2)
+    return tuple(
+        plan.tokenizer.encode_prompt(tuple((turn["role"], turn["content"]) for turn in row.messages)) for row in chosen
+    )
+
+
+def _evenly(rows: list, count: int) -> list:
+    return [rows[int(index)] for index in np.linspace(0, len(rows) - 1, count)]

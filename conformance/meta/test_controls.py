@@ -9,13 +9,11 @@ from conformance.meta.controls import CONTROLS
 from conformance.meta.tamper import Tampered, checks, run_check
 
 CHECKS = checks()
-# Checks of a probe or a recipe, not of a recording: nothing in a bundle can make them fail.
-OF_THE_PROBE = {"test_the_cases_lie_on_both_sides_of_the_clip"}
 
 
 def is_control(name: str) -> bool:
-    """The check is itself a negative control (its promise says so), or counts how well a probe can see."""
-    return inspect.getdoc(CHECKS[name][1]).startswith("Control:") or name in OF_THE_PROBE
+    """The check is itself a negative control: its promise says so."""
+    return inspect.getdoc(CHECKS[name][1]).startswith("Control:")
 
 
 def test_every_check_has_a_control():
