@@ -45,3 +45,10 @@ def ulp_error(array: np.ndarray, truth: np.ndarray, dtype: np.dtype, at: np.ndar
 def running_max(values: np.ndarray) -> np.ndarray:
     """Along the last axis."""
     return np.maximum.accumulate(values, axis=-1)
+
+
+def real_logits(plan, logits_PTV: np.ndarray) -> np.ndarray:
+    """[n,V]: logits at the positions that are not padding; a large model's are recorded so."""
+    if logits_PTV.ndim == 2:
+        return logits_PTV
+    return logits_PTV[plan.probes.attention == 1]

@@ -63,7 +63,8 @@ def _measured(reference: Bundle | None, port: Bundle | None) -> list[Row]:
         "loss tokens per update": lambda bundle: _mean(bundle, "loss_tokens"),
         "trainable parameters": _trainable,
     }
-    return [_row(f"{name} (recorded)", *(_or_absent(measure, side) for side in (reference, port))) for name, measure in measures.items()]
+    sides = (reference, port)
+    return [_row(f"{name} (recorded)", *(_or_absent(measure, side) for side in sides)) for name, measure in measures.items()]
 
 
 def _or_absent(measure: Callable[[Bundle], str], bundle: Bundle | None) -> str:

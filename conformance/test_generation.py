@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 
-from conformance.compare import wide
+from conformance.compare import real_logits, wide
 from conformance.contract.bundle import Bundle
 
 LEAST_ENDINGS = 4  # of 16 prompts: by EOS, and by length
@@ -21,10 +21,10 @@ def test_float32_tokens_are_equal(judge, reference, port):
         judge.same(f"prompt {prompt}", a, b)
 
 
-def test_log_probabilities_agree(judge, reference, port, plan):
-    """The log-probability of every generated token agrees within twice the largest recorded logit error."""
+def test_log_probabilities_agree(judge, reference, port, plan, limits):
+    """The log-probability of every generated token agrees to the logits' own error: a logit and a logsumexp, on both sides."""
     judge.measure_in("largest difference of a log-probability")
-    limit = 2 * logit_error(reference, plan, "f32", "f64") * 4
+    limit = 2 * limits["exchange"].value * logit_error(reference, plan, "f32", "f64")
     mine, theirs = (wide(bundle.array("generation", "f32/logprobs")) for bundle in (port, reference))
     written = (ids(reference, "f32") >= 0) & (ids(port, "f32") >= 0)
     for prompt in range(len(mine)):
@@ -34,8 +34,7 @@ def test_log_probabilities_agree(judge, reference, port, plan):
 
 def logit_error(reference: Bundle, plan, precision: str, truth: str) -> float:
     """Largest error of a recorded logit of the warm model."""
-    real = plan.probes.attention == 1
-    a, b = (wide(reference.array("logits", f"{p}/warm/logits")[real]) for p in (precision, truth))
+    a, b = (wide(real_logits(plan, reference.array("logits", f"{p}/warm/logits"))) for p in (precision, truth))
     return float(np.abs(a - b).max())
 
 
@@ -63,17 +62,26 @@ def test_stops_are_equal(judge, reference, port):
         judge.same(f"prompt {prompt}", stops[0].get(prompt), stop)
 
 
-def test_forced_tokens_follow_the_token_rule(judge, reference, exchanged, plan, limits):
-    """Teacher-forced on the reference's ids, the port's choice differs only where two tokens are nearly tied."""
-    judge.measure_in("tokens", "exact")
-    chosen, forced = ids(reference, "f32"), exchanged[1]["forced/argmax"]
-    gap = wide(reference.array("generation", "f32/top2_gap"))
-    tie = limits["token_gap"].value * logit_error(reference, plan, "f32", "f64")
-    differ = (forced != chosen) & (chosen >= 0)
-    judge.same("choices that differ without a tie", int((differ & (gap > tie)).sum()), 0)
-    near = float(((gap <= tie) & (chosen >= 0)).sum() / (chosen >= 0).sum())
-    if near > limits["token_swaps"].value:
-        judge.inconclusive = f"{near:.1%} of positions are near-ties"
+def test_float32_choices_follow_the_token_rule(judge, reference, exchanged, plan, limits):
+    """In float32, forced on the reference's ids, the port's choice differs only where two tokens are nearly tied."""
+    _judge_choices(judge, reference, exchanged[1], plan, limits, ("f32", "f64"))
+
+
+def test_bfloat16_choices_follow_the_token_rule(judge, reference, exchanged, plan, limits):
+    """In bfloat16, forced on the reference's ids, the port's choice differs only where two tokens are nearly tied."""
+    _judge_choices(judge, reference, exchanged[1], plan, limits, ("bf16", "f32"))
+
+
+def _judge_choices(judge, reference, forced, plan, limits, precisions: tuple[str, str]) -> None:
+    """Excused: positions whose top-2 gap is at most twice the largest logit error of `precisions[0]`; too many decide nothing."""
+    chosen, gap = ids(reference, "f32"), wide(reference.array("generation", "f32/top2_gap"))
+    tie = limits["token_gap"].value * logit_error(reference, plan, *precisions)
+    differ = (forced[f"forced/{precisions[0]}/argmax"] != chosen) & (chosen >= 0)
+    for prompt in range(len(chosen)):
+        judge.same(f"prompt {prompt}, other choices without a tie", int((differ & (gap > tie))[prompt].sum()), 0)
+    swapped = float(differ.sum() / (chosen >= 0).sum())
+    if swapped > limits["token_swaps"].value:
+        judge.inconclusive = f"{swapped:.1%} of choices were swapped near a tie (gap up to {tie:.3g})"
 
 
 def test_the_base_generates_otherwise(judge, stacks, plan):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from conformance.compare import rms, rms_error, wide
+from conformance.compare import real_logits, rms, rms_error, wide
 from conformance.contract.bundle import Bundle
 
 STATES = ("base", "warm")  # without the adapter, and with the warm one
@@ -11,13 +11,6 @@ STATES = ("base", "warm")  # without the adapter, and with the warm one
 def hidden_mask(plan) -> np.ndarray:
     """bool [P,S]: sampled positions that are not padding."""
     return plan.probes.attention[:, plan.probes.positions] == 1
-
-
-def real_logits(plan, logits_PTV: np.ndarray) -> np.ndarray:
-    """[n,V]: logits at the positions that are not padding; a large model's are recorded so."""
-    if logits_PTV.ndim == 2:
-        return logits_PTV
-    return logits_PTV[plan.probes.attention == 1]
 
 
 def layers(bundle: Bundle, key: str, mask_PS: np.ndarray) -> list[np.ndarray]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from conformance.compare import rms_error
+from conformance.compare import real_logits, rms_error
 from conformance.contract.bundle import Bundle
 from conformance.contract.checkpoint_files import read_tensors
 from conformance.contract.digest import sha256_array
@@ -109,29 +109,26 @@ def test_the_files_are_what_was_recorded(judge, stacks, recipe):
 def test_merged_and_unmerged_models_agree(judge, stacks, plan):
     """The merged model's logits are the adapted model's, up to the rounding of the merged weights."""
     judge.measure_in("share of the adapter's effect", "full")
-    real = plan.probes.attention == 1
     for bundle in stacks:
-        base = bundle.array("logits", "f32/base/logits")[real]
+        base = real_logits(plan, bundle.array("logits", "f32/base/logits"))
         for kind in ADAPTERS:
-            merged, apart = (bundle.array("merge", f"{kind}/{s}/logits")[real] for s in ("merged", "unmerged"))
+            merged, apart = (real_logits(plan, bundle.array("merge", f"{kind}/{s}/logits")) for s in ("merged", "unmerged"))
             effect = rms_error(apart, base)
             judge.within(f"{bundle.stack}, {kind}", rms_error(merged, apart), 0.1 * effect, expected=f"0.1 x {effect:.3g}")
 
 
 def test_the_merged_model_differs_from_the_base(judge, stacks, plan):
     """Control: merging changed the logits."""
-    real = plan.probes.attention == 1
     for bundle in stacks:
-        base = bundle.array("logits", "f32/base/logits")[real]
+        base = real_logits(plan, bundle.array("logits", "f32/base/logits"))
         for kind in ADAPTERS:
-            merged = bundle.array("merge", f"{kind}/merged/logits")[real]
+            merged = real_logits(plan, bundle.array("merge", f"{kind}/merged/logits"))
             judge.above(f"{bundle.stack}, {kind}", rms_error(merged, base), 0.01)
 
 
-def test_each_stack_reads_the_others_files(judge, reference, port, exchanged, plan):
+def test_each_stack_reads_the_others_files(judge, reference, port, exchanged, plan, limits):
     """Adapters and merged checkpoints written by one stack give the same logits when the other loads them."""
     judge.measure_in("rms difference of the logits", "full")
-    real = plan.probes.attention == 1
     keys = {
         "adapter": "trained/unmerged",
         "adapter-loud": "loud/unmerged",
@@ -140,14 +137,13 @@ def test_each_stack_reads_the_others_files(judge, reference, port, exchanged, pl
     }
     for reader, arrays, writer in ((reference, exchanged[0], port), (port, exchanged[1], reference)):
         for folder, key in keys.items():
-            truth = writer.array("merge", f"{key}/logits")[real]
-            error = rms_error(arrays[f"{folder}/logits"][real], truth)
-            limit = 4 * _floor(reference, plan)
+            truth = real_logits(plan, writer.array("merge", f"{key}/logits"))
+            error = rms_error(real_logits(plan, arrays[f"{folder}/logits"]), truth)
+            limit = limits["exchange"].value * _floor(reference, plan)
             judge.within(f"{writer.stack}'s {folder} in {reader.stack}", error, limit, got=error)
 
 
 def _floor(reference: Bundle, plan) -> float:
     """The reference's own float32 rms error on the warm model's logits."""
-    real = plan.probes.attention == 1
-    single, exact = (reference.array("logits", f"{p}/warm/logits")[real] for p in ("f32", "f64"))
+    single, exact = (real_logits(plan, reference.array("logits", f"{p}/warm/logits")) for p in ("f32", "f64"))
     return rms_error(single, exact)

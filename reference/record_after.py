@@ -86,7 +86,9 @@ def record_exchange(session: Session, bundle: Bundle, peer: Bundle) -> None:
             writer.array(f"{adapter_folder}/logits", plain_logits(adapted, session.plan))
             merged = load_checkpoint(peer.folder(merged_folder))
             writer.array(f"{merged_folder}/logits", plain_logits(merged, session.plan))
-        model = load_checkpoint(peer.folder(FOLDERS["trained"][1]))
-        argmax, choices = forced(model, session.plan, np.asarray(peer.array("generation", "f32/ids")), "f32")
-        for key, value in (("argmax", argmax), ("gap", choices.gaps_GK), ("logprobs", choices.logprobs_GK)):
-            writer.array(f"forced/{key}", value)
+        ids_GK = np.asarray(peer.array("generation", "f32/ids"))
+        for precision in ("f32", "bf16"):
+            model = load_checkpoint(peer.folder(FOLDERS["trained"][1]), precision, session.recipe.model.attention)
+            argmax, choices = forced(model, session.plan, ids_GK, precision)
+            for key, value in (("argmax", argmax), ("gap", choices.gaps_GK), ("logprobs", choices.logprobs_GK)):
+                writer.array(f"forced/{precision}/{key}", value)

@@ -20,9 +20,9 @@ from conformance.contract.errors import ContractError
 from conformance.contract.recipe import Recipe
 from conformance.contract.topology import Topology, Weight, read_topology
 from tpu_impl.corrections import ALL, Corrections
-from tpu_impl.layout import FUSED, PROJECTIONS, from_hub, lora_tensors, projection_of
+from tpu_impl.layout import FUSED, PROJECTIONS, assemble, lora_tensors, projection_of
 from tpu_impl.lora import CountedKeys, provider
-from tpu_impl.model import to_numpy
+from tpu_impl.rolled import roll
 
 ALPHA_CONTROL = 1.01  # a wrong alpha that no limit may let pass
 MODEL_PREFIX = "base_model.model."  # what PEFT puts before the hub's names
@@ -69,7 +69,7 @@ def attach_adapter(model: gemma4.Gemma4, recipe: Recipe, remat: str = "none", co
     _start_at_zero(adapted, corrections)
     check_adapted(adapted, recipe)
     set_remat(adapted, remat)
-    return adapted
+    return roll(adapted)
 
 
 def split_kv(model: gemma4.Gemma4) -> None:
@@ -95,9 +95,9 @@ def _apply(model, recipe: Recipe, corrections: Corrections):
 
 def _start_at_zero(adapted, corrections: Corrections) -> None:
     """Stock: adapters, and with them Adam's moments, take the base's dtype; PEFT keeps them in float32."""
-    for tensor in lora_tensors(adapted):
-        dtype = jnp.float32 if corrections.float32_adapters else tensor.variable.dtype
-        tensor.variable.set_value(jnp.zeros(tensor.variable.shape, dtype))
+    for _, variable in nnx.to_flat_state(nnx.state(adapted, nnx.LoRAParam)):
+        dtype = jnp.float32 if corrections.float32_adapters else variable.dtype
+        variable.set_value(jnp.zeros(variable.shape, dtype))
 
 
 def check_adapted(model, recipe: Recipe) -> None:
@@ -124,22 +124,19 @@ def lora_weights(model) -> list[str]:
 
 def get_adapter(model) -> dict[str, np.ndarray]:
     """`<weight>.lora_A` (r, in) and `<weight>.lora_B` (out, r)."""
-    return {tensor.name: to_numpy(tensor.to_hub(np.asarray(tensor.variable[...]))) for tensor in lora_tensors(model)}
+    return {tensor.name: tensor.read() for tensor in lora_tensors(model)}
 
 
 def set_adapter(model, tensors: dict[str, np.ndarray]) -> None:
     """Copies every adapter tensor; a missing, unknown or misshaped one is refused by name."""
-    variables = {tensor.name: tensor for tensor in lora_tensors(model)}
-    odd = sorted(set(variables) ^ set(tensors))
-    odd = odd or sorted(name for name, one in variables.items() if _hub_shape(one) != tensors[name].shape)
+    held = get_adapter(model)
+    odd = sorted(set(held) ^ set(tensors))
+    odd = odd or sorted(name for name in held if held[name].shape != tensors[name].shape)
     if odd:
         raise ContractError(f"adapter tensor {odd[0]} is missing, unknown or of another shape ({len(odd)} in all)")
-    for name, tensor in variables.items():
-        tensor.variable.set_value(jnp.array(from_hub(tensor.variable, tensors[name]), tensor.variable.dtype))
-
-
-def _hub_shape(tensor) -> tuple[int, ...]:
-    return jax.eval_shape(tensor.to_hub, jax.ShapeDtypeStruct(tensor.variable.shape, tensor.variable.dtype)).shape
+    variables = [variable for _, variable in nnx.to_flat_state(nnx.state(model, nnx.LoRAParam))]
+    for variable, value in zip(variables, assemble(model, tensors), strict=True):
+        variable.set_value(jnp.asarray(value, variable.dtype))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +158,8 @@ def own_init(model, recipe: Recipe, seed: int, corrections: Corrections = ALL) -
     drawn = {}
     for tensor in lora_tensors(model):
         initializer = rule.lora_a_initializer if tensor.name.endswith("A") else rule.lora_b_initializer
-        drawn[tensor.name] = tensor.to_hub(np.asarray(initializer(rngs.params(), tensor.variable.shape, jnp.float32)))
+        shape = tensor.variable.shape[len(tensor.place) :]
+        drawn[tensor.name] = tensor.turn(np.asarray(initializer(rngs.params(), shape, jnp.float32)))
     return [_statistics(weight, seed, drawn) for weight in lora_weights(model)]
 
 
@@ -179,9 +177,9 @@ def measured_scale(model, recipe: Recipe, corrections: Corrections = ALL) -> dic
     bench = Bench(model)
     made = _abstract(bench, recipe, corrections)
     nnx.update(made, nnx.state(bench))
-    for index, tensor in enumerate(lora_tensors(made)):
-        draw = np.random.Generator(np.random.Philox(key=index)).standard_normal(tensor.variable.shape)
-        tensor.variable.set_value(jnp.asarray(draw, jnp.float32))
+    for index, (_, variable) in enumerate(nnx.to_flat_state(nnx.state(made, nnx.LoRAParam))):
+        draw = np.random.Generator(np.random.Philox(key=index)).standard_normal(variable.shape)
+        variable.set_value(jnp.asarray(draw, jnp.float32))
     inputs = {
         name: np.random.Generator(np.random.Philox(key=1)).standard_normal(value.shape).astype(np.float32)
         for name, value in bench.get_model_input()["inputs"].items()

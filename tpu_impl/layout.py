@@ -6,9 +6,11 @@ Tunix keeps projections as einsum weights: q, k, v [N,D,H], o [N,H,D], the MLP's
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 from flax import nnx
 
 from conformance.contract.topology import PREFIX
+from tpu_impl.rolled import places
 
 Path = tuple[str | int, ...]
 
@@ -36,34 +38,45 @@ OUTSIDE = {"embedder.input_embedding": "embed_tokens.weight", "final_norm.scale"
 
 @dataclass(frozen=True, slots=True)
 class HubTensor:
-    """A tensor under its hub name (a LoRA tensor: `<weight>.lora_A`), still in Tunix's layout; `to_hub` turns it."""
+    """A tensor under its hub name (a LoRA tensor: `<weight>.lora_A`): where it lies in a variable, and how it is turned."""
 
     name: str
     variable: nnx.Variable
-    to_hub: Callable
+    place: tuple[int, ...]  # inside a stacked variable (rolled.py)
+    turn: Callable
+
+    def read(self, whole=None) -> np.ndarray:
+        """In the hub's layout; `whole` is another value in the variable's structure, such as its gradient. A copy."""
+        whole = np.asarray(self.variable[...] if whole is None else whole)
+        return np.array(self.turn(whole[self.place]))
 
 
-def base_tensors(model: nnx.Module) -> Iterator[HubTensor]:
+def base_tensors(model: nnx.Module) -> list[HubTensor]:
     """Every base tensor of a Gemma 4, adapted or not, K and V fused or split."""
-    for path, variable in nnx.to_flat_state(nnx.state(model, lambda _, value: _is_base(value))):
-        yield from _base_tensor(path, variable)
+    return _tensors(model, lambda _, value: isinstance(value, nnx.Param) and not isinstance(value, nnx.LoRAParam), _base)
 
 
-def lora_tensors(model: nnx.Module) -> Iterator[HubTensor]:
-    """Every adapter tensor. A fused K and V shows as two weights with one A."""
-    for path, variable in nnx.to_flat_state(nnx.state(model, nnx.LoRAParam)):
-        base, short, leaf = _split(path)
-        side = "A" if leaf.endswith("_a") else "B"
-        if short == FUSED:
-            for index, name in enumerate(("k_proj", "v_proj")):
-                yield HubTensor(f"{base}self_attn.{name}.lora_{side}", variable, _fused_turn(side, index))
-        else:
-            yield HubTensor(f"{base}{PROJECTIONS[short]}.lora_{side}", variable, TURNS[side])
+def lora_tensors(model: nnx.Module) -> list[HubTensor]:
+    """Every adapter tensor, in the variables' order. A fused K and V shows as two weights with one A."""
+    return _tensors(model, nnx.LoRAParam, _lora)
 
 
-def from_hub(variable: nnx.Variable, value):
-    """A LoRA tensor in PEFT's layout, A (r, in) or B (out, r), in the variable's."""
-    return value.T.reshape(variable.shape)
+def assemble(model: nnx.Module, tensors: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """Values of the model's LoRA variables, in their order, from A (r, in) and B (out, r) in PEFT's layout."""
+    wholes: dict[int, np.ndarray] = {}
+    for tensor in lora_tensors(model):
+        whole = wholes.setdefault(id(tensor.variable), np.empty(tensor.variable.shape, np.float32))
+        whole[tensor.place] = tensors[tensor.name].T.reshape(whole[tensor.place].shape)
+    return list(wholes.values())
+
+
+def _tensors(model: nnx.Module, kind, named: Callable) -> list[HubTensor]:
+    return [
+        HubTensor(name, variable, place, turn)
+        for path, variable in nnx.to_flat_state(nnx.state(model, kind))
+        for place, unrolled in places(model, path)
+        for name, turn in named(unrolled)
+    ]
 
 
 def projection_of(path: Path) -> str | None:
@@ -74,24 +87,29 @@ def projection_of(path: Path) -> str | None:
     return short and f"{PREFIX}layers.{path[1]}.{short}"
 
 
-def _is_base(value) -> bool:
-    return isinstance(value, nnx.Param) and not isinstance(value, nnx.LoRAParam)
+def _lora(path: Path) -> Iterator[tuple[str, Callable]]:
+    base, short, leaf = _split(path)
+    side = "A" if leaf.endswith("_a") else "B"
+    if short == FUSED:
+        for index, name in enumerate(("k_proj", "v_proj")):
+            yield f"{base}self_attn.{name}.lora_{side}", _fused_turn(side, index)
+    else:
+        yield f"{base}{PROJECTIONS[short]}.lora_{side}", TURNS[side]
 
 
-def _base_tensor(path: Path, variable: nnx.Variable) -> Iterator[HubTensor]:
+def _base(path: Path) -> Iterator[tuple[str, Callable]]:
     dotted = ".".join(map(str, path))
     if dotted in OUTSIDE:
-        yield HubTensor(PREFIX + OUTSIDE[dotted], variable, lambda value: value)
+        yield PREFIX + OUTSIDE[dotted], lambda value: value
         return
     base, short, leaf = _split(path)
     if short == FUSED:
         for index, name in enumerate(("k_proj", "v_proj")):
-            yield HubTensor(f"{base}self_attn.{name}.weight", variable, lambda value, index=index: _heads(value[index]))
+            yield f"{base}self_attn.{name}.weight", lambda value, index=index: _heads(value[index])
     elif short in PROJECTIONS:
-        yield HubTensor(f"{base}{PROJECTIONS[short]}.weight", variable, _turn(short))
+        yield f"{base}{PROJECTIONS[short]}.weight", _turn(short)
     else:
-        plain = ".".join(filter(None, (short, leaf)))
-        yield HubTensor(base + PLAIN[plain], variable, lambda value: value)
+        yield base + PLAIN[".".join(filter(None, (short, leaf)))], lambda value: value
 
 
 def _split(path: Path) -> tuple[str, str, str]:

@@ -18,7 +18,6 @@ from conformance.contract.errors import ContractError
 from conformance.contract.topology import PREFIX, Topology, head_sizes, read_topology
 from tpu_impl.corrections import ALL, Corrections
 from tpu_impl.layout import base_tensors
-from tpu_impl.rolled import rolled
 from tpu_impl.taps import watch
 
 DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16}
@@ -135,16 +134,10 @@ def logits_of(model, tokens_BT, attended_BT, positions_BT, corrections: Correcti
     Stock: Tunix caps and returns float32 logits whatever the stream's dtype; the recipe's loss sees the stream's.
     """
     causal_TT = jnp.tril(jnp.ones((tokens_BT.shape[1],) * 2, jnp.bool_))
-    with rolled(model):
-        logits_BTV, _ = model(tokens_BT, positions_BT, None, causal_TT[None] & attended_BT[:, None, :])
+    logits_BTV, _ = model(tokens_BT, positions_BT, None, causal_TT[None] & attended_BT[:, None, :])
     return logits_BTV.astype(model.config.dtype) if corrections.logits_dtype else logits_BTV
-
-
-def to_numpy(array: jax.Array) -> np.ndarray:
-    """A copy, bit for bit."""
-    return np.array(array)
 
 
 def export_weights(model) -> dict[str, np.ndarray]:
     """Every tensor of the language model under its hub name and in its hub layout, adapters left aside."""
-    return {tensor.name: to_numpy(tensor.to_hub(np.asarray(tensor.variable[...]))) for tensor in base_tensors(model)}
+    return {tensor.name: tensor.read() for tensor in base_tensors(model)}

@@ -88,8 +88,8 @@ ARRAYS: tuple[ArraySpec, ...] = (
     ),
     *_arrays(
         "exchange",
-        (r"(adapter|merged)(-loud)?/logits", "float32", "PTV"), (r"forced/argmax", "int32", "GK"),
-        (r"forced/(gap|logprobs)", "float32", "GK"),
+        (r"(adapter|merged)(-loud)?/logits", "float32", "PTV"), (r"forced/(f32|bf16)/argmax", "int32", "GK"),
+        (r"forced/(f32|bf16)/(gap|logprobs)", "float32", "GK"),
     ),
 )  # fmt: skip
 

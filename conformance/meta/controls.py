@@ -139,5 +139,6 @@ CONTROLS: dict[str, Change] = {
     "test_the_cache_changes_nothing": array("generation", r"f32\.nocache/ids", add(0, 1)),
     "test_prompts_stop_in_both_ways": every("generation", "stops", reason=lambda _: "length"),
     "test_stops_are_equal": first("generation", "stops", new_tokens=lambda n: n - 1),
-    "test_forced_tokens_follow_the_token_rule": array("exchange", "forced/argmax", lambda ids: ids + 1),
+    "test_float32_choices_follow_the_token_rule": array("exchange", "forced/f32/argmax", lambda ids: ids + 1),
+    "test_bfloat16_choices_follow_the_token_rule": array("exchange", "forced/bf16/argmax", lambda ids: ids + 1),
 }
