@@ -20,9 +20,8 @@ from conformance.contract.errors import ContractError
 from conformance.contract.recipe import Recipe
 from conformance.contract.topology import Topology, Weight, read_topology
 from tpu_impl.corrections import ALL, Corrections
-from tpu_impl.layout import FUSED, PROJECTIONS, assemble, lora_tensors, projection_of
+from tpu_impl.layout import FUSED, PROJECTIONS, from_hub, lora_tensors, projection_of
 from tpu_impl.lora import CountedKeys, provider
-from tpu_impl.rolled import roll
 
 ALPHA_CONTROL = 1.01  # a wrong alpha that no limit may let pass
 MODEL_PREFIX = "base_model.model."  # what PEFT puts before the hub's names
@@ -69,7 +68,7 @@ def attach_adapter(model: gemma4.Gemma4, recipe: Recipe, remat: str = "none", co
     _start_at_zero(adapted, corrections)
     check_adapted(adapted, recipe)
     set_remat(adapted, remat)
-    return roll(adapted)
+    return adapted
 
 
 def split_kv(model: gemma4.Gemma4) -> None:
@@ -89,7 +88,7 @@ def _apply(model, recipe: Recipe, corrections: Corrections):
     rngs = nnx.Rngs(recipe.seeds.adapter)
     adapted = qwix.apply_lora_to_model(model, provider(recipe, module_path(recipe), corrections), **model.get_model_input(), rngs=rngs)
     for path, module in adapted.iter_modules():
-        module.qwix_rngs = CountedKeys(path) if corrections.counted_dropout else rngs
+        module.qwix_rngs = CountedKeys("/".join(map(str, path))) if corrections.counted_dropout else rngs
     return adapted
 
 
@@ -134,9 +133,9 @@ def set_adapter(model, tensors: dict[str, np.ndarray]) -> None:
     odd = odd or sorted(name for name in held if held[name].shape != tensors[name].shape)
     if odd:
         raise ContractError(f"adapter tensor {odd[0]} is missing, unknown or of another shape ({len(odd)} in all)")
-    variables = [variable for _, variable in nnx.to_flat_state(nnx.state(model, nnx.LoRAParam))]
-    for variable, value in zip(variables, assemble(model, tensors), strict=True):
-        variable.set_value(jnp.asarray(value, variable.dtype))
+    for tensor in lora_tensors(model):
+        variable = tensor.variable
+        variable.set_value(jnp.array(from_hub(variable, tensors[tensor.name]), variable.dtype))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +157,7 @@ def own_init(model, recipe: Recipe, seed: int, corrections: Corrections = ALL) -
     drawn = {}
     for tensor in lora_tensors(model):
         initializer = rule.lora_a_initializer if tensor.name.endswith("A") else rule.lora_b_initializer
-        shape = tensor.variable.shape[len(tensor.place) :]
-        drawn[tensor.name] = tensor.turn(np.asarray(initializer(rngs.params(), shape, jnp.float32)))
+        drawn[tensor.name] = tensor.read(initializer(rngs.params(), tensor.variable.shape, jnp.float32))
     return [_statistics(weight, seed, drawn) for weight in lora_weights(model)]
 
 

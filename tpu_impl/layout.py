@@ -10,7 +10,6 @@ import numpy as np
 from flax import nnx
 
 from conformance.contract.topology import PREFIX
-from tpu_impl.rolled import places
 
 Path = tuple[str | int, ...]
 
@@ -38,17 +37,15 @@ OUTSIDE = {"embedder.input_embedding": "embed_tokens.weight", "final_norm.scale"
 
 @dataclass(frozen=True, slots=True)
 class HubTensor:
-    """A tensor under its hub name (a LoRA tensor: `<weight>.lora_A`): where it lies in a variable, and how it is turned."""
+    """A tensor under its hub name (a LoRA tensor: `<weight>.lora_A`), the variable that holds it, and how it is turned."""
 
     name: str
     variable: nnx.Variable
-    place: tuple[int, ...]  # inside a stacked variable (rolled.py)
     turn: Callable
 
     def read(self, whole=None) -> np.ndarray:
         """In the hub's layout; `whole` is another value in the variable's structure, such as its gradient. A copy."""
-        whole = np.asarray(self.variable[...] if whole is None else whole)
-        return np.array(self.turn(whole[self.place]))
+        return np.array(self.turn(np.asarray(self.variable[...] if whole is None else whole)))
 
 
 def base_tensors(model: nnx.Module) -> list[HubTensor]:
@@ -61,22 +58,14 @@ def lora_tensors(model: nnx.Module) -> list[HubTensor]:
     return _tensors(model, nnx.LoRAParam, _lora)
 
 
-def assemble(model: nnx.Module, tensors: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """Values of the model's LoRA variables, in their order, from A (r, in) and B (out, r) in PEFT's layout."""
-    wholes: dict[int, np.ndarray] = {}
-    for tensor in lora_tensors(model):
-        whole = wholes.setdefault(id(tensor.variable), np.empty(tensor.variable.shape, np.float32))
-        whole[tensor.place] = tensors[tensor.name].T.reshape(whole[tensor.place].shape)
-    return list(wholes.values())
+def from_hub(variable: nnx.Variable, tensor: np.ndarray) -> np.ndarray:
+    """A LoRA tensor in PEFT's layout, A (r, in) or B (out, r), in the variable's."""
+    return tensor.T.reshape(variable.shape)
 
 
 def _tensors(model: nnx.Module, kind, named: Callable) -> list[HubTensor]:
-    return [
-        HubTensor(name, variable, place, turn)
-        for path, variable in nnx.to_flat_state(nnx.state(model, kind))
-        for place, unrolled in places(model, path)
-        for name, turn in named(unrolled)
-    ]
+    flat = nnx.to_flat_state(nnx.state(model, kind))
+    return [HubTensor(name, variable, turn) for path, variable in flat for name, turn in named(path)]
 
 
 def projection_of(path: Path) -> str | None:

@@ -14,7 +14,6 @@ from flax import nnx
 from conformance.contract.recipe import Recipe
 from tpu_impl.corrections import ALL, Corrections
 
-_layer_number: ContextVar[jax.Array | None] = ContextVar("layer_number", default=None)
 _dropout_key: ContextVar[jax.Array | None] = ContextVar("dropout_key", default=None)
 
 
@@ -38,27 +37,14 @@ def dropout_key(seed: jax.Array | None, step: jax.Array | None):
         _dropout_key.reset(token)
 
 
-@contextmanager
-def layer_number(number: jax.Array):
-    """The number of the layer that runs inside, where one traced layer stands for several (rolled.py)."""
-    token = _layer_number.set(number)
-    try:
-        yield
-    finally:
-        _layer_number.reset(token)
-
-
 class CountedKeys(nnx.Rngs):
-    """Stands in for the Rngs that Qwix looks for in a module: one key per layer and weight, no state."""
+    """Stands in for the Rngs that Qwix looks for in a module: one key per weight, no state."""
 
-    def __init__(self, path: tuple[str | int, ...]):
-        self.layer = next((part for part in path if isinstance(part, int)), 0)
-        self.weight = "/".join(part for part in path if isinstance(part, str))
+    def __init__(self, name: str):
+        self.name = name
 
     def __getitem__(self, stream: str):
-        number = _layer_number.get()
-        key = jax.random.fold_in(_dropout_key.get(), self.layer if number is None else number)
-        return lambda: jax.random.fold_in(key, zlib.crc32(self.weight.encode()))
+        return lambda: jax.random.fold_in(_dropout_key.get(), zlib.crc32(self.name.encode()))
 
 
 class PeftLora(qwix.LoraProvider):

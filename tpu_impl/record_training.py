@@ -3,6 +3,7 @@
 from conformance.contract.bundle import BundleWriter
 from conformance.contract.digest import sha256_array, sha256_json
 from conformance.contract.optimizer_cases import optimizer_cases
+from conformance.contract.plan import EMPTY, Step
 from tpu_impl.adapter import set_remat
 from tpu_impl.data import Batch, TokenisedRow, arrange, tokenise
 from tpu_impl.session import Session
@@ -43,7 +44,12 @@ def variant_batches(session: Session) -> dict[str, list[Batch]]:
 def warm_batches(session: Session, accumulation: int | None = None, rows: dict[int, TokenisedRow] | None = None) -> list[Batch]:
     batch, plan = session.recipe.batch, session.plan
     step = plan.with_batch(accumulation or batch.accumulation * batch.shards, 1)[plan.warm_rows.index]
-    return list(arrange(rows or session.rows, [step], plan))
+    return list(arrange(rows or session.rows, [_filled(step, batch.micro_batch)], plan))
+
+
+def _filled(step: Step, rows: int) -> Step:
+    """Micro-batches of fewer rows than the recipe's, completed with empty rows: they take the program that is compiled already."""
+    return Step(step.index, tuple(((*micro[0], *(EMPTY,) * (rows - len(micro[0]))),) for micro in step.micros))
 
 
 def _write_gradients(writer: BundleWriter, variant: str, found: StepGradients, *, prefix: str) -> None:

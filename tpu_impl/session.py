@@ -19,7 +19,6 @@ from tpu_impl.data import TokenisedRow, load_tokenizer, tokenise
 from tpu_impl.environment import compilation_cache
 from tpu_impl.model import load_checkpoint
 from tpu_impl.recorder import Recorder
-from tpu_impl.rolled import roll
 from tpu_impl.train import Run, Trainer, make_trainer, run_data, train
 
 Progress = Callable[[str], None]
@@ -91,7 +90,7 @@ class Session:
         """The float32 model with another checkpoint's weights and no adapter."""
         model, other = nnx.clone(self.adapted(self.no_adapter)), load_checkpoint(folder)
         split_kv(other)
-        nnx.update(model, nnx.state(roll(other)))
+        nnx.update(model, nnx.state(other))
         return model
 
     def trainer(self, tensors: Tensors, run: Run, *, out: Path | None = None) -> Trainer:

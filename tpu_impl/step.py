@@ -13,7 +13,7 @@ from conformance.contract.draws import Tensors, WarmState
 from conformance.contract.optimizer_cases import OptimizerCase
 from conformance.contract.recipe import Recipe
 from tpu_impl.data import Batch
-from tpu_impl.layout import assemble, lora_tensors
+from tpu_impl.layout import from_hub, lora_tensors
 from tpu_impl.lora import dropout_key
 from tpu_impl.model import logits_of
 from tpu_impl.optimizer import AdamState, Chain, ClipState, part_of, recipe_chain
@@ -76,19 +76,14 @@ def _running_mean(mean, count: int, grads):
 
 def named(model, state) -> Tensors:
     """A state with the adapters' structure (gradients, a moment) by tensor name in PEFT's layout."""
-    wholes = zip(jax.tree.leaves(nnx.state(model, nnx.LoRAParam), is_leaf=_is_variable), jax.tree.leaves(state), strict=True)
-    value_of = {id(variable): value for variable, value in wholes}
-    return {tensor.name: tensor.read(value_of[id(tensor.variable)]) for tensor in lora_tensors(model)}
-
-
-def _is_variable(leaf) -> bool:
-    return isinstance(leaf, nnx.Variable)
+    return {tensor.name: tensor.read(value) for tensor, value in zip(lora_tensors(model), jax.tree.leaves(state), strict=True)}
 
 
 def structured(model, tensors: Tensors):
     """The other way: named tensors in the adapters' structure."""
     structure = jax.tree.structure(nnx.as_pure(nnx.state(model, nnx.LoRAParam)))
-    return jax.tree.unflatten(structure, [jnp.asarray(value) for value in assemble(model, tensors)])
+    values = [jnp.asarray(from_hub(tensor.variable, tensors[tensor.name])) for tensor in lora_tensors(model)]
+    return jax.tree.unflatten(structure, values)
 
 
 def warm_step(model, recipe: Recipe, warm: WarmState, rates: np.ndarray, batches: list[Batch]) -> Tensors:

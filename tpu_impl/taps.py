@@ -5,11 +5,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
 from tunix.models.gemma4 import model as gemma4
-
-LAYER_STREAMS = ("attention", "mlp", "hidden", "keys")  # what a watched layer notes
 
 _listening: ContextVar[dict | None] = ContextVar("listening", default=None)
 
@@ -29,7 +26,7 @@ class WatchedLayer(gemma4.DecoderLayer):
             note("hidden", x)
         call = _remat_ours(self) if self.remat_ours else super().__call__
         cache, x, kv = call(x, *args, **kwargs)
-        note("keys", jnp.zeros([], kv[0].dtype))  # the keys' dtype alone: their heads differ from layer to layer
+        note("keys", kv[0])
         return cache, note("hidden", x), kv
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from conformance.contract.draws import philox
+from conformance.contract.errors import ContractError
 
 if TYPE_CHECKING:
     from conformance.contract.plan import Plan
@@ -60,14 +61,25 @@ def _ordered(plan: "Plan", tokens: int) -> list:
 
 
 def draw_prompts(plan: "Plan") -> tuple[np.ndarray, ...]:
-    """Questions of 16 kept rows, int32 ids: half with answers that fit into the new tokens, half with longer ones."""
-    ranked = sorted(plan.rows, key=lambda row: (int(row.loss_mask.sum()), row.row))
-    short = [row for row in ranked if row.loss_mask.sum() <= plan.max_new_tokens]
-    long = [row for row in ranked if row.loss_mask.sum() > plan.max_new_tokens]
-    chosen = _evenly(short or ranked, PROMPTS // 2) + _evenly(long or ranked, PROMPTS // 2)
+    """The questions of 16 kept rows, int32 ids."""
+    chosen = [_kept(plan, row) for row in plan.recipe.generation.prompt_rows] or _spread(plan)
     return tuple(
         plan.tokenizer.encode_prompt(tuple((turn["role"], turn["content"]) for turn in row.messages)) for row in chosen
     )
+
+
+def _kept(plan: "Plan", row: int):
+    if row not in plan.by_row:
+        raise ContractError(f"generation.prompt_rows: row {row} is not a kept row of {plan.recipe.rows_file}")
+    return plan.by_row[row]
+
+
+def _spread(plan: "Plan") -> list:
+    """Half with answers that fit into the new tokens, half with longer ones."""
+    ranked = sorted(plan.rows, key=lambda row: (int(row.loss_mask.sum()), row.row))
+    short = [row for row in ranked if row.loss_mask.sum() <= plan.max_new_tokens]
+    long = [row for row in ranked if row.loss_mask.sum() > plan.max_new_tokens]
+    return _evenly(short or ranked, PROMPTS // 2) + _evenly(long or ranked, PROMPTS // 2)
 
 
 def _evenly(rows: list, count: int) -> list:

@@ -111,6 +111,13 @@ class Trajectory:
 
 
 @dataclass(frozen=True, slots=True)
+class Generation:
+    """Rows whose questions are the 16 generation prompts; none: the contract spreads them over short and long answers."""
+
+    prompt_rows: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
     """One fine-tuning recipe. `root` is the folder that its relative paths start from."""
 
@@ -125,6 +132,7 @@ class Recipe:
     seeds: Seeds = field(default_factory=Seeds)
     sharding: Sharding = field(default_factory=Sharding)
     trajectory: Trajectory = field(default_factory=Trajectory)
+    generation: Generation = field(default_factory=Generation)
     root: Path = field(default=Path(), compare=False)
 
     @property
@@ -199,6 +207,8 @@ def _rules(recipe: Recipe):
     yield "optimizer.weight_decay", recipe.optimizer.weight_decay, "must not be negative", (recipe.optimizer.weight_decay >= 0)
     yield "adapter.dropout", recipe.adapter.dropout, "must lie in [0, 1)", 0 <= recipe.adapter.dropout < 1
     yield "schedule.warmup_steps", recipe.schedule.warmup_steps, "must not be negative", (recipe.schedule.warmup_steps >= 0)
+    prompts = recipe.generation.prompt_rows
+    yield "generation.prompt_rows", prompts, "16 different rows, or none", len(set(prompts)) == len(prompts) in (0, 16)
     unknown = sorted(set(recipe.adapter.targets) - set(PROJECTIONS))
     yield "adapter.targets", unknown, f"each is one of {', '.join(PROJECTIONS)}", not unknown
     yield (
