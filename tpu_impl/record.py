@@ -49,12 +49,11 @@ def record(recipe: Recipe, out: Path, rungs: Iterable[str] | None = None, progre
     """Writes the bundle `out`, whole or not at all."""
     chosen = check_rungs(rungs)
     prepare_process()
-    with Session(recipe, progress) as session:
-        with BundleWriter(out, stack="port", recipe=recipe, plan=session.plan) as writer:
-            for rung in chosen:
-                with timed(progress, rung):
-                    RUNGS[rung](session, writer)
-            writer.manifest(**environment())
+    with Session(recipe, progress) as session, BundleWriter(out, stack="port", recipe=recipe, plan=session.plan) as writer:
+        for rung in chosen:
+            with timed(progress, rung):
+                RUNGS[rung](session, writer)
+        writer.manifest(**environment())
 
 
 def exchange(bundle: Path, peer: Path, progress: Progress = say) -> None:

@@ -98,8 +98,8 @@ class Trainer(peft_trainer.PeftTrainer):
 
     def _save_last_checkpoint(self) -> None:
         if not self._corrections.whole_metadata:
-            return super()._save_last_checkpoint()
-        if (self.checkpoint_manager.latest_step() or 0) < self._train_steps:
+            super()._save_last_checkpoint()
+        elif (self.checkpoint_manager.latest_step() or 0) < self._train_steps:
             metadata = self.custom_checkpoint_metadata()
             save = self.checkpoint_manager.save
             save(self._train_steps, self.model, self.optimizer, save_only_lora_params=True, force=True, custom_metadata=metadata)
