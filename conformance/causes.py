@@ -11,8 +11,9 @@ from conformance.findings import Finding
 
 FILE = Path(__file__).with_name("causes.toml")
 RATIO_TOLERANCE = 0.03  # a factor estimated from a short sample of a tensor is a few per cent off
-# Points of a signature: a factor that agrees says more than any words, one that disagrees speaks against the cause.
-RATIO_POINTS, MATCH_POINTS = 4, 1
+# Points of a signature: a factor that agrees says more than any words, one that disagrees speaks against the cause. The name of
+# a check says more than its place, which is often just a tensor's name.
+RATIO_POINTS, CHECK_POINTS, PLACE_POINTS = 4, 2, 1
 RELATIVE = re.compile(r"\brelative\b")
 
 
@@ -59,9 +60,12 @@ def ratio(finding: Finding) -> float | None:
 
 
 def _points(cause: Cause, finding: Finding) -> int:
-    text = f"{finding.check} {finding.promise} {finding.where}"
-    matched = bool(cause.match) and re.search(cause.match, text, re.IGNORECASE) is not None
-    return MATCH_POINTS * matched + _ratio_points(cause, ratio(finding))
+    in_check, in_place = (_matches(cause, text) for text in (f"{finding.check} {finding.promise}", finding.where))
+    return CHECK_POINTS * in_check + PLACE_POINTS * in_place + _ratio_points(cause, ratio(finding))
+
+
+def _matches(cause: Cause, text: str) -> bool:
+    return bool(cause.match) and re.search(cause.match, text, re.IGNORECASE) is not None
 
 
 def _ratio_points(cause: Cause, measured: float | None) -> int:

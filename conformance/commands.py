@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -124,12 +125,12 @@ def run_child(command: list[str], cwd: Path | None = None) -> int:
             _stop(child)
 
 
-def _labelled(**texts: str) -> Table:
+def _labelled(**texts: str) -> Padding:
     """Label and text, folded beside the label."""
-    grid = Table.grid(padding=(0, 2, 0, 2))
+    grid = Table.grid(padding=(0, 2, 0, 0))
     for label, text in texts.items():
         grid.add_row(Text(f"{label}:"), Text(text))
-    return grid
+    return Padding(grid, (0, 0, 0, 4))
 
 
 def _stop(child: subprocess.Popen) -> None:

@@ -89,7 +89,8 @@ def headline(findings: Sequence[Finding], certificate: dict | None) -> Headline:
     total, failed, passed = len(findings), count(findings, Verdict.FAIL), count(findings, Verdict.PASS)
     if failed:
         first = next(finding.rung for finding in findings if finding.verdict is Verdict.FAIL)
-        sentence = f"The TPU port does not do the same work as the GPU recipe: {failed} of {total} checks failed, first “{first}”."
+        failures = f"{failed} of {total} checks failed, the first at “{first}”"
+        sentence = f"The TPU port does not do the same work as the GPU recipe: {failures}."
         return Headline(Verdict.FAIL, sentence, "No speed or cost may be compared before this is mended.")
     if certificate is None:
         sentence = f"Nothing failed, but parity is not proven: {passed} of {total} checks passed, the others are open."

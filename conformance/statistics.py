@@ -6,22 +6,16 @@ import numpy as np
 from scipy import stats
 
 CONFIDENCE = 0.95  # each one-sided test at 5 %
-POWER_SD = 2.8  # at n = 5, a margin of 2.8 sd of the paired difference is shown with about 80 % power (DESIGN.md)
 
 
 @dataclass(frozen=True, slots=True)
 class Equivalence:
-    """Two one-sided paired t-tests: `bound` is the smallest margin that these runs show; `smallest_powered` what they can."""
+    """Two one-sided paired t-tests: `bound` is the smallest margin within which these runs are shown to be equivalent."""
 
     mean: float
     sd: float
     n: int
     bound: float
-
-    @property
-    def smallest_powered(self) -> float:
-        """Smallest margin that n runs of this spread show with about 80 % power."""
-        return POWER_SD * self.sd * np.sqrt(5 / self.n)
 
 
 def equivalence(differences: np.ndarray) -> Equivalence:

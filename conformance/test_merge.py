@@ -126,24 +126,27 @@ def test_the_merged_model_differs_from_the_base(judge, stacks, plan):
             judge.above(f"{bundle.stack}, {kind}", rms_error(merged, base), 0.01)
 
 
+# Folder that is exchanged -> (the writer's own logits of it, the recorded state whose error is the floor).
+EXCHANGED = {
+    "adapter": ("trained/unmerged", "warm"),
+    "adapter-loud": ("loud/unmerged", "loud"),
+    "merged": ("trained/merged", "warm"),
+    "merged-loud": ("loud/merged", "loud"),
+}
+
+
 def test_each_stack_reads_the_others_files(judge, reference, port, exchanged, plan, limits):
     """Adapters and merged checkpoints written by one stack give the same logits when the other loads them."""
     judge.measure_in("rms difference of the logits", "full")
-    keys = {
-        "adapter": "trained/unmerged",
-        "adapter-loud": "loud/unmerged",
-        "merged": "trained/merged",
-        "merged-loud": "loud/merged",
-    }
     for reader, arrays, writer in ((reference, exchanged[0], port), (port, exchanged[1], reference)):
-        for folder, key in keys.items():
+        for folder, (key, state) in EXCHANGED.items():
             truth = real_logits(plan, writer.array("merge", f"{key}/logits"))
             error = rms_error(real_logits(plan, arrays[f"{folder}/logits"]), truth)
-            limit = limits["exchange"].value * _floor(reference, plan)
+            limit = limits["exchange"].value * floor(reference, plan, state)
             judge.within(f"{writer.stack}'s {folder} in {reader.stack}", error, limit, got=error)
 
 
-def _floor(reference: Bundle, plan) -> float:
-    """The reference's own float32 rms error on the warm model's logits."""
-    single, exact = (real_logits(plan, reference.array("logits", f"{p}/warm/logits")) for p in ("f32", "f64"))
+def floor(reference: Bundle, plan, state: str) -> float:
+    """The reference's own float32 rms error on the logits of a state."""
+    single, exact = (real_logits(plan, reference.array("logits", f"{p}/{state}/logits")) for p in ("f32", "f64"))
     return rms_error(single, exact)

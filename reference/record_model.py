@@ -24,7 +24,7 @@ from reference.adapter import (
     set_adapter,
 )
 from reference.model import CHECKPOINT_PRECISION, PREFIXES, export_weights, left_out, load_checkpoint
-from reference.probe import Probed, left_padded, name, plain_logits, probe
+from reference.probe import Probed, left_padded, name, probe
 from reference.session import Session
 from reference.train import Run
 
@@ -131,6 +131,8 @@ def record_logits(session: Session, writer: BundleWriter) -> None:
             _write_probed(writer, f"{precision}/{state}", probed)
         if precision != "f64":
             _write_dtypes(session, writer, precision, probed)
+        if precision != "bf16":
+            _write_loud(session, writer, precision)
         if precision == "f32":
             largest = float(np.abs(probed.logits_PTV).max())
             writer.line(
@@ -140,8 +142,12 @@ def record_logits(session: Session, writer: BundleWriter) -> None:
             writer.array("logits", "f32/warm.left/logits", probe(model, *left_padded(plan), "f32").logits_PTV)
             alone = probe(model, probes.ids[:1, :length], probes.attention[:1, :length], "f32")
             writer.array("logits", "f32/warm.none/logits", alone.logits_PTV)
-            set_adapter(model, loud_adapter(session.recipe, session.weights))
-            writer.array("logits", "f32/loud/logits", plain_logits(model, plan))
+
+
+def _write_loud(session: Session, writer: BundleWriter, precision: str) -> None:
+    """The loud adapter's logits; its float64 run is the floor for files that the stacks exchange."""
+    model, probes = session.adapted(loud_adapter(session.recipe, session.weights), precision), session.plan.probes
+    writer.array("logits", f"{precision}/loud/logits", probe(model, probes.ids, probes.attention, precision).logits_PTV)
 
 
 def _write_probed(writer: BundleWriter, key: str, probed: Probed) -> None:

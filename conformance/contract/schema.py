@@ -64,7 +64,7 @@ ARRAYS: tuple[ArraySpec, ...] = (
         (r"(f32|bf16)/(base|warm)/(attention|mlp)", "float32", "PLSH"),
         (r"f64/(base|warm)/(attention|mlp)", "float64", "PLSH"),
         (r"f32/warm\.left/logits", "float32", "PTV"), (r"f32/warm\.none/logits", "float32", "1TV"),
-        (r"f32/loud/logits", "float32", "PTV"),
+        (r"f32/loud/logits", "float32", "PTV"), (r"f64/loud/logits", "float64", "PTV"),
         (r".*/logits\.elsewhere", "float32", "PTk"),
     ),
     *_arrays(

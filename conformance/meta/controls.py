@@ -135,7 +135,7 @@ CONTROLS: dict[str, Change] = {
     "test_each_stack_reads_the_others_files": array("exchange", "merged/logits", times(1.001)),
     # generation
     "test_float32_tokens_are_equal": array("generation", "f32/ids", add(0, 1)),
-    "test_log_probabilities_agree": array("generation", "f32/logprobs", add(0, 0.1)),
+    "test_log_probabilities_agree": array("exchange", "forced/f32/logprobs", add(0, 0.1)),
     "test_the_cache_changes_nothing": array("generation", r"f32\.nocache/ids", add(0, 1)),
     "test_prompts_stop_in_both_ways": every("generation", "stops", reason=lambda _: "length"),
     "test_stops_are_equal": first("generation", "stops", new_tokens=lambda n: n - 1),

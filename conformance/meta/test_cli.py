@@ -1,68 +1,215 @@
-"""The front door: what `parity` says and which exit code it gives, without running a stack."""
+"""The command line: exit codes, one-line errors, and children that end with their parent."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
-from conformance.cli import main
+from conformance import commands
+from conformance.certificate import NAME as CERTIFICATE
+from conformance.cli import main, parser
+from conformance.commands import FINDINGS, ROOT, TINY
 from conformance.contract.schema import RUNGS
+from conformance.doctor import Examination, Stack, cannot_prove
 from conformance.findings import write_findings
-from conformance.meta.synthetic import failing_finding, write_bundle
-from conformance.meta.test_recipe import RECIPES
+from conformance.meta.synthetic import failing_finding, open_finding, passing_findings, write_bundle
+
+PAPER = [str(TINY.with_name(f"paper-{side}.toml")) for side in ("gpu", "tpu")]
+
+
+@pytest.fixture
+def no_children(monkeypatch):
+    """Replaces child processes; `calls` keeps their commands, `code` is what they return, `findings` what pytest leaves."""
+
+    class Children:
+        def __init__(self):
+            self.calls, self.code, self.findings = [], 0, None
+
+        def __call__(self, command, cwd=None):
+            self.calls.append(command)
+            out = next((Path(part.removeprefix("--out=")) for part in command if part.startswith("--out=")), None)
+            if out and self.findings is not None:
+                out.mkdir(exist_ok=True)
+                write_findings(out / FINDINGS, self.findings)
+            return self.code
+
+    children = Children()
+    monkeypatch.setattr(commands, "run_child", children)
+    return children
 
 
 def test_help_teaches(capsys):
-    """The ladder, an example and the exit codes are on one screen."""
-    with pytest.raises(SystemExit) as error:
+    """Ladder, examples and exit codes in one screen."""
+    with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     text = capsys.readouterr().out
-    assert error.value.code == 0
     assert all(rung in text for rung in RUNGS)
-    assert "exit codes" in text
-    assert len(text.splitlines()) < 60
+    assert all(part in text for part in ("parity check --only", "exit codes:", "3  nothing failed", "L0", "L1", "L2"))
+    assert len(text.splitlines()) <= 50
 
 
-@pytest.mark.parametrize("arguments", [["nonsense"], ["explain", "nonsense"], ["record", "gpu"], []])
-def test_bad_usage_is_2(arguments, capsys):
-    """Usage errors are exit code 2 and say what is allowed."""
-    with pytest.raises(SystemExit) as error:
+@pytest.mark.parametrize("arguments", [[], ["unheard"], ["explain", "no_rung"], ["record", "third", "--recipe", "a", "--out", "b"]])
+def test_wrong_usage_is_2(arguments, capsys):
+    with pytest.raises(SystemExit, match="2"):
         main(arguments)
-    assert error.value.code == 2
-    assert "usage" in capsys.readouterr().err
 
 
-def test_bad_input_is_one_line(tmp_path, capsys):
-    """A bundle that is none: one sentence on stderr, exit code 2."""
-    assert main(["validate", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith(f"parity: bundle {tmp_path}: no manifest.json")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["validate", "nowhere"], "no manifest.json"),
+        (["diff", "a.toml", "b.toml"], "no such file"),
+        (["report", "--out", "nowhere"], "no findings.jsonl"),
+        (["check", "--recipe", "none.toml"], "no such file"),
+        (["check", "--port-bundle", "nowhere"], "not a bundle"),
+    ],
+)
+def test_bad_input_is_one_line_and_2(arguments, message, capsys, no_children):
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("parity: ") and message in error and error.count("\n") == 1
+    assert no_children.calls == []
 
 
-def test_validate_lists_what_is_there(tmp_path, recipe, plan, capsys):
-    """A whole bundle is read to the end and its rungs are listed."""
-    write_bundle(tmp_path / "bundle", "port", recipe, plan)
-    assert main(["validate", str(tmp_path / "bundle")]) == 0
-    assert "trajectory" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("code", "findings", "expected"),
+    [
+        (0, passing_findings(), 0),
+        (1, [failing_finding()], 1),
+        (0, [failing_finding()], 1),
+        (0, [*passing_findings(), open_finding()], 3),
+        (3, [*passing_findings(), open_finding()], 3),
+        (0, None, 2),
+        (2, passing_findings(), 2),
+        (4, None, 2),
+    ],
+)
+def test_exit_codes_of_a_check(code, findings, expected, no_children, tmp_path):
+    """0 all required passed, 1 a check failed, 2 pytest could not run, 3 something is open."""
+    no_children.code, no_children.findings = code, findings
+    assert main(["check", "--out", str(tmp_path)]) == expected
 
 
-def test_diff_shows_what_follows(capsys):
-    """Two recipes side by side: only what differs, and what follows from it."""
-    assert main(["diff", str(RECIPES / "paper-gpu.toml"), str(RECIPES / "paper-tpu.toml")]) == 0
-    text = capsys.readouterr().out
-    for word in ("max_tokens", "4096", "3072", "loss_scope", "effective"):
-        assert word in text
-    assert "beta1" not in text
+def test_one_rung_alone_can_pass(no_children, tmp_path):
+    """With --only, the other rungs are not asked for."""
+    no_children.findings = passing_findings(("logits",))
+    assert main(["check", "--only", "logits", "--out", str(tmp_path)]) == 0
+    assert main(["check", "--out", str(tmp_path)]) == 3
 
 
-def test_explain_shows_failures_first(tmp_path, capsys):
-    """With a findings file, the failing finding comes before the general causes."""
-    write_findings(tmp_path / "findings.jsonl", [failing_finding()])
+def test_a_check_hands_its_options_on(no_children, tmp_path, monkeypatch):
+    """Absolute paths, since pytest runs in the repository, and the marker."""
+    monkeypatch.chdir(tmp_path)
+    main(["check", "--out", "o", "--checkpoint", "c", "--only", "merge"])
+    command = no_children.calls[0]
+    assert command[1:6] == ["-m", "pytest", "conformance", "-m", "parity"]
+    assert {f"--out={tmp_path / 'o'}", f"--checkpoint={tmp_path / 'c'}", "--only=merge"} <= set(command)
+
+
+def test_a_check_leaves_nothing_of_an_older_one(no_children, tmp_path):
+    """Findings and certificate of an earlier run don't survive one that could not run."""
+    for name in (FINDINGS, CERTIFICATE):
+        (tmp_path / name).write_text("{}")
+    no_children.code = 4
+    assert main(["check", "--out", str(tmp_path)]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_stacks_are_run_in_their_own_process(no_children):
+    main(["record", "port", "--recipe", "r.toml", "--out", "b", "--rungs", "tokens,logits"])
+    main(["exchange", "reference", "--bundle", "b", "--peer", "p"])
+    assert no_children.calls[0][1:] == ["-m", "tpu_impl", "record", "--recipe", "r.toml", "--out", "b", "--rungs", "tokens,logits"]
+    assert no_children.calls[1][1:] == ["-m", "reference", "exchange", "--bundle", "b", "--peer", "p"]
+
+
+def test_a_stack_that_breaks_is_not_a_failed_check(no_children):
+    no_children.code = 1
+    assert main(["record", "port", "--recipe", "r.toml", "--out", "b"]) == 2
+
+
+def test_explain_tells_failures_first(tmp_path, capsys):
+    """What failed in the last run comes before the general text; another rung's failure doesn't."""
+    write_findings(tmp_path / FINDINGS, [failing_finding(), failing_finding("logits", where="layer 5")])
     assert main(["explain", "adapters", "--out", str(tmp_path)]) == 0
     text = capsys.readouterr().out
-    assert text.index("0.14423") < text.index("what usually goes wrong")
+    assert text.index("0.14423") < text.index("promise:") < text.index("he_uniform")
+    assert "layer 5" not in text
 
 
-def test_check_refuses_before_it_starts(tmp_path, capsys):
-    """A recipe that is not there and a bundle that is none are exit code 2, and nothing is written."""
-    out = tmp_path / "out"
-    assert main(["check", "--recipe", str(tmp_path / "no.toml"), "--out", str(out)]) == 2
-    assert main(["check", "--port-bundle", str(tmp_path), "--out", str(out)]) == 2
-    assert "no such file" in capsys.readouterr().err
-    assert not out.exists()
+def test_diff_shows_what_differs(capsys):
+    """Only what differs by default; why the steps are not known; everything with --all."""
+    assert main(["diff", *PAPER]) == 0
+    text = capsys.readouterr().out
+    assert all(word in text for word in ("he_uniform", "16 rows", "max_tokens", "4096", "3072", "loss_scope"))
+    assert "adapter.rank" not in text and "beta1" not in text
+    assert "not known here" in text
+    assert main(["diff", *PAPER, "--all"]) == 0
+    assert "adapter.rank" in capsys.readouterr().out
+
+
+def test_diff_of_a_recipe_with_itself_is_empty(capsys):
+    main(["diff", str(TINY), str(TINY)])
+    assert capsys.readouterr().out == "The two recipes are the same.\n"
+
+
+def test_validate_and_report_read_a_bundle(tmp_path, capsys, recipe, plan):
+    """A whole bundle is listed and reported; a changed byte in it is an error."""
+    bundle = write_bundle(tmp_path / "reference", "reference", recipe, plan)
+    assert main(["validate", str(bundle.path)]) == 0
+    assert "trajectory" in capsys.readouterr().out
+    write_findings(tmp_path / FINDINGS, passing_findings())
+    assert main(["report", "--out", str(tmp_path)]) == 0
+    assert "no bundle of the port" in (tmp_path / "report.html").read_text()
+    with (bundle.path / "trajectory.jsonl").open("a") as file:
+        file.write("\n")
+    assert main(["validate", str(bundle.path)]) == 2
+    assert "sha256 differs" in capsys.readouterr().err
+
+
+def test_doctor_names_what_cannot_be_proved():
+    """One line for each gap, none for a machine that has everything."""
+    bare = Examination((Stack("reference", {}, (), "No module named 'torch'"), Stack("port", {}, ("cpu",))), "", "", 2, 4.0, 1.0)
+    lines = list(cannot_prove(bare))
+    assert [line.split(":")[0] for line in lines[:4]] == ["reference", "port", "serving", "evaluation"]
+    assert len(lines) == 6
+    stacks = Stack("reference", {}, ("NVIDIA H100",)), Stack("port", {}, ("TPU v5p",))
+    full = Examination(stacks, "Icarus Verilog version 12.0 (stable)", "0.32.0", 96, 900.0, 500.0)
+    assert list(cannot_prove(full)) == []
+
+
+def test_the_command_line_needs_no_stack():
+    """Neither torch nor jax is imported by any command's module."""
+    code = "import sys, conformance.cli, conformance.report; print(sorted({'torch', 'jax', 'transformers'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_command_has_help(capsys):
+    for name in ("check", "record", "exchange", "report", "explain", "diff", "validate", "doctor"):
+        with pytest.raises(SystemExit, match="0"):
+            parser().parse_args([name, "--help"])
+        assert "usage: parity" in capsys.readouterr().out
+
+
+def test_an_interrupt_ends_the_child(tmp_path):
+    """Ctrl-C to the parent alone reaches the child, which gets the time to end its own."""
+    child = f"import pathlib, os, time; pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid())); time.sleep(60)"
+    parent = f"import sys; from conformance.commands import run_child; run_child([sys.executable, '-c', {child!r}])"
+    process = subprocess.Popen([sys.executable, "-c", parent], cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True)
+    pid = _wait_for_pid(tmp_path / "pid")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) != 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def _wait_for_pid(path: Path) -> int:
+    for _ in range(400):
+        if path.exists() and path.read_text():
+            return int(path.read_text())
+        time.sleep(0.05)
+    raise AssertionError("the child did not start")
