@@ -19,7 +19,7 @@ from conformance.contract.levels import device_kind
 TIMEOUT_S = 120  # importing a stack takes 5 s on an idle core, and up to a minute on a busy one
 GIB = 1 << 30
 NEEDED_MEMORY_GIB, NEEDED_DISK_GIB = 8, 3  # of the main job: two recorders side by side, bundles and merged checkpoints
-MAIN_JOB = "`parity check` on the tiny recipe: about 5 minutes on 2 cores; comparing recorded bundles: about 20 s"
+MAIN_JOB = "`parity check` on the tiny recipe: about 15 minutes on 2 cores; comparing recorded bundles: about 20 s"
 
 IVERILOG_MAJOR = 12  # VerilogEval's README; 13 refuses some of its testbenches, 10 judges fewer answers right
 

@@ -135,6 +135,7 @@ class Bundle:
         self.path = Path(path)
         self.manifest = _read_manifest(self.path)
         self._files: dict[str, dict[str, np.ndarray]] = {}
+        self._lines: dict[str, list[dict]] = {}
 
     @property
     def stack(self) -> str:
@@ -205,11 +206,12 @@ class Bundle:
         return self.path / name
 
     def _all_lines(self, rung: str) -> list[dict]:
-        path = self.path / f"{rung}.jsonl"
-        lines = [json.loads(text) for text in path.read_text().splitlines()] if path.is_file() else []
-        for line in lines:
-            check_line(rung, line)
-        return lines
+        if rung not in self._lines:
+            path = self.path / f"{rung}.jsonl"
+            self._lines[rung] = [json.loads(text) for text in path.read_text().splitlines()] if path.is_file() else []
+            for line in self._lines[rung]:
+                check_line(rung, line)
+        return self._lines[rung]
 
 
 def _write_rungs(folder: Path, arrays: dict, lines: dict) -> None:

@@ -41,6 +41,11 @@ def swap_rows(lines: list[dict]) -> list[dict]:
     return [a | {"rows": b["rows"]}, b | {"rows": a["rows"]}, *lines[2:]]
 
 
+def without_step(lines: list[dict]) -> list[dict]:
+    """The coupled run a step short."""
+    return [line for line in lines if (line["run"], line["step"]) != ("f32", 50)]
+
+
 def next_float32(value: float) -> float:
     return float(np.nextafter(np.float32(value), np.float32(1)))
 
@@ -112,7 +117,7 @@ CONTROLS: dict[str, Change] = {
     # one_step
     "test_every_tensor_is_as_exact_as_the_references": array("one_step", r"f32/.*lora_B\.v", times(1.0001)),
     # trajectory
-    "test_the_run_is_long_enough": without_last("trajectory", "step"),
+    "test_the_run_is_long_enough": Change("port", "trajectory", "step", without_step, lines=True),
     "test_coupled_runs_stay_in_the_envelope": run_step("f32", 10, loss=times(1.001)),
     "test_the_reference_stays_in_its_own_envelope": every(
         "trajectory", "step", "reference", where=lambda x: x["run"] == "f32", loss=times(1.001)

@@ -11,10 +11,9 @@ import pytest
 
 from conformance import commands
 from conformance.certificate import NAME as CERTIFICATE
-from conformance.cli import main, parser
+from conformance.cli import main
 from conformance.commands import FINDINGS, ROOT, TINY
 from conformance.contract.schema import RUNGS
-from conformance.doctor import Examination, Stack, cannot_prove
 from conformance.findings import write_findings
 from conformance.meta.synthetic import failing_finding, open_finding, passing_findings, write_bundle
 
@@ -170,29 +169,11 @@ def test_validate_and_report_read_a_bundle(tmp_path, capsys, recipe, plan):
     assert "sha256 differs" in capsys.readouterr().err
 
 
-def test_doctor_names_what_cannot_be_proved():
-    """One line for each gap, none for a machine that has everything."""
-    bare = Examination((Stack("reference", {}, (), "No module named 'torch'"), Stack("port", {}, ("cpu",))), "", "", 2, 4.0, 1.0)
-    lines = list(cannot_prove(bare))
-    assert [line.split(":")[0] for line in lines[:4]] == ["reference", "port", "serving", "evaluation"]
-    assert len(lines) == 6
-    stacks = Stack("reference", {}, ("NVIDIA H100",)), Stack("port", {}, ("TPU v5p",))
-    full = Examination(stacks, "Icarus Verilog version 12.0 (stable)", "0.32.0", 96, 900.0, 500.0)
-    assert list(cannot_prove(full)) == []
-
-
 def test_the_command_line_needs_no_stack():
     """Neither torch nor jax is imported by any command's module."""
     code = "import sys, conformance.cli, conformance.report; print(sorted({'torch', 'jax', 'transformers'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_every_command_has_help(capsys):
-    for name in ("check", "record", "exchange", "report", "explain", "diff", "validate", "doctor"):
-        with pytest.raises(SystemExit, match="0"):
-            parser().parse_args([name, "--help"])
-        assert "usage: parity" in capsys.readouterr().out
 
 
 def test_an_interrupt_ends_the_child(tmp_path):
