@@ -1,6 +1,7 @@
 """Records the rungs *gradients*, *optimizer*, *one_step* and *trajectory*."""
 
 import dataclasses
+import os
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -136,8 +137,14 @@ def _run_all(session: Session) -> list[tuple[Member, list[StepLine]]]:
 
 def start_members(recipe: Recipe, progress: Progress, jobs: int) -> tuple[ProcessPoolExecutor, list[Future]]:
     """Starts the repeated runs in `jobs` - 1 further processes, longest first as listed."""
-    pool = ProcessPoolExecutor(jobs - 1, mp_context=get_context("spawn"), initializer=prepare_process)
+    pool = ProcessPoolExecutor(jobs - 1, mp_context=get_context("spawn"), initializer=_prepare_worker)
     return pool, [pool.submit(_member_alone, recipe, member, progress) for member in members(recipe)]
+
+
+def _prepare_worker() -> None:
+    """A process that takes only what the recorders leave free: both of them would wait for each other at the end."""
+    os.nice(19)
+    prepare_process()
 
 
 def _member_alone(recipe: Recipe, member: Member, progress: Progress) -> list[StepLine]:

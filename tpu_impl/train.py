@@ -8,6 +8,7 @@ from pathlib import Path
 
 import grain
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from tunix.sft import peft_trainer
@@ -49,6 +50,17 @@ class Held:
         for variable, leaf in zip(self._variables, jax.tree.leaves(value), strict=True):
             variable.set_raw_value(leaf)
 
+    def unpin(self) -> None:
+        """Takes arrays off the one device that Orbax pins them to; those on a mesh keep their sharding.
+
+        Stock: jit compiles the whole step once more for pinned inputs.
+        """
+        self.write(jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)) if _on_one_device(leaf) else leaf, self.read()))
+
+
+def _on_one_device(leaf) -> bool:
+    return isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) == 1
+
 
 class Trainer(peft_trainer.PeftTrainer):
     """PeftTrainer whose step is two jitted functions that all trainers share; it saves and restores the data position.
@@ -63,6 +75,9 @@ class Trainer(peft_trainer.PeftTrainer):
         # The same transformation that super() has just initialised, but one object for all trainers.
         self.optimizer.tx = chain.accumulated(config.gradient_accumulation_steps)
         self.with_loss_fn(token_loss)
+        if self._train_steps:  # restored
+            for structure in (nnx.state(model, nnx.LoRAParam), self.optimizer.opt_state):
+                Held(structure).unpin()
 
     def jit_train_and_eval_step(self, skip_jit: bool = False, cache_nnx_graph: bool = False):
         """Splits the model once: walking its graph takes longer than a step of a small model."""

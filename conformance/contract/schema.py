@@ -16,6 +16,8 @@ WEIGHT = r"model\.language_model\.layers\.\d+\.(self_attn|mlp)\.[a-z]+_proj"
 TENSOR = rf"{WEIGHT}\.lora_[AB]"
 VARIANT = r"(accumulation=\d+|batch=1|remat=[a-z]+|checkpointing=(on|off)|unmasked)"
 
+MESH = r"(fsdp=\d+,tp=\d+|data=\d+|ranks=\d+|processes=\d+)"
+
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
@@ -31,7 +33,7 @@ class ArraySpec:
 
     @property
     def large(self) -> str:
-        if self.rung in ("gradients", "one_step", "trajectory"):
+        if self.rung in ("gradients", "one_step", "trajectory", "sharding"):
             return "sketch"
         return {"PTV": "logits", "1TV": "logits", "PMSH": "states", "PLSH": "states"}.get(self.dims) or (
             "block" if self.rung == "merge" else "full"
@@ -75,6 +77,7 @@ ARRAYS: tuple[ArraySpec, ...] = (
     *_arrays("optimizer", (r"[a-z_]+/\d+/(update|m|v)", "float32", "n")),
     *_arrays("one_step", (rf"f32/{TENSOR}(\.[mv])?", "float32", "oi"), (rf"f64/{TENSOR}(\.[mv])?", "float64", "oi")),
     *_arrays("trajectory", (rf"f32/(initial|final)/{TENSOR}", "float32", "oi")),
+    *_arrays("sharding", (rf"{MESH}/{TENSOR}", "float32", "oi")),
     *_arrays(
         "merge",
         (rf"(trained|loud)/{WEIGHT}", None, "oi"), (rf"control\.(base|alpha|transposed)/{WEIGHT}", None, "oi"),
@@ -126,6 +129,24 @@ LINES: tuple[LineSpec, ...] = (
     LineSpec("trajectory", "step", {
         "run": "str", "step": "int", "loss": "float", "grad_norm": "float", "learning_rate": "float", "tokens": "int",
         "loss_tokens": "int"}),
+    LineSpec("sharding", "warm", {
+        "mesh": "str", "devices": "int", "processes": "int", "loss": "float", "grad_norm": "float", "factor": "float",
+        "compiles": "int"}),
+    LineSpec("sharding", "consumed", {
+        "mesh": "str", "step": "int", "shard_rows": "list", "tokens": "int", "loss_tokens": "int"}),
+    LineSpec("sharding", "step", {
+        "mesh": "str", "step": "int", "loss": "float", "grad_norm": "float", "learning_rate": "float"}),
+    LineSpec("sharding", "leaf", {
+        "mesh": "str", "group": "str", "name": "str", "shape": "list", "axes": "list", "device_shape": "list"}),
+    LineSpec("sharding", "fallback", {
+        "mesh": "str", "name": "str", "dim": "int", "size": "int", "axis": "str", "parts": "int"}),
+    LineSpec("sharding", "refusals", {"case": "str", "refused": "bool", "message": "str"}),
+    LineSpec("sharding", "abstract", {
+        "mesh": "str", "group": "str", "name": "str", "bytes": "int", "device_bytes": "int", "ideal_bytes": "int", "reason": "str"}),
+    LineSpec("sharding", "restore", {
+        "saved": "str", "restored": "str", "leaves": "int", "equal": "bool", "as_asked": "bool"}),
+    LineSpec("sharding", "lost", {
+        "processes": "int", "exit_code": "int", "message": "str", "resumed_step": "int", "equal": "bool"}),
     LineSpec("checkpoint", "resume", {
         "dropout": "float", "split": "int", "equal_loss": "bool", "equal_adapters": "bool", "equal_moments": "bool",
         "equal_position": "bool", "steps": "int"}),

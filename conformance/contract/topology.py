@@ -11,13 +11,14 @@ PREFIX = "model.language_model."
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """An adapted weight: hub name without `.weight`, HF layout (out_features, in_features)."""
+    """An adapted weight: hub name without `.weight`, HF layout (out_features, in_features); `heads` 0 outside attention."""
 
     name: str
     layer: int
     layer_type: str
     out_features: int
     in_features: int
+    heads: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +105,10 @@ def _layer(text: dict, index: int, kind: str) -> Layer:
     }
     if k_eq_v:
         del sizes["self_attn.v_proj"]
+    heads = dict.fromkeys(("self_attn.q_proj", "self_attn.o_proj"), text["num_attention_heads"])
+    heads |= dict.fromkeys(("self_attn.k_proj", "self_attn.v_proj"), kv_heads)
     base = f"{PREFIX}layers.{index}."
-    return Layer(index, kind, {name: Weight(base + name, index, kind, *size) for name, size in sizes.items()})
+    return Layer(index, kind, {name: Weight(base + name, index, kind, *size, heads.get(name, 0)) for name, size in sizes.items()})
 
 
 def _layer_tensors(text: dict, layer: Layer) -> dict[str, tuple[int, ...]]:
