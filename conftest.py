@@ -5,12 +5,14 @@ from pathlib import Path
 import pytest
 
 from conformance.contract.bundle import Bundle
+from conformance.contract.errors import ContractError
 from conformance.contract.plan import make_plan
 from conformance.contract.recipe import load_recipe
 from conformance.contract.schema import RUNGS
 from conformance.ladder import Ladder, judge, pytest_pyfunc_call, rung_of  # noqa: F401  (fixture and hook)
 from conformance.pair import Pair, record_pair, replace_checkpoint
 from conformance.session import finish
+from conformance.summary import BAD_INPUT
 from conformance.tolerances import read_tolerances
 
 TINY = Path(__file__).parent / "conformance" / "recipes" / "tiny.toml"
@@ -60,7 +62,10 @@ def pair(request, recipe, tmp_path_factory) -> Pair:
     """Both bundles: given, or recorded now side by side."""
     option = request.config.getoption
     folder = option("--out") or tmp_path_factory.mktemp("parity")
-    request.config.pair = record_pair(recipe, folder, option("--reference-bundle"), option("--port-bundle"))
+    try:
+        request.config.pair = record_pair(recipe, folder, option("--reference-bundle"), option("--port-bundle"))
+    except ContractError as error:
+        pytest.exit(f"parity: {error}", returncode=BAD_INPUT)
     return request.config.pair
 
 

@@ -30,11 +30,13 @@ def clip_factor(norm: float, clip: float | None) -> float:
     return 1.0 if clip is None else min(1.0, clip / (norm + CLIP_EPS))
 
 
-def apply(grads: Tensors, params: Tensors, m: Tensors, v: Tensors, step: int, rate: float, o: Optimizer) -> Applied:
-    """`step` is the number of this step, counted from 1 (bias correction)."""
+def apply(
+    grads: Tensors, params: Tensors, m: Tensors, v: Tensors, step: int, rate: float, o: Optimizer, applied: float | None = None
+) -> Applied:
+    """`step` is the number of this step, counted from 1 (bias correction); `applied` the factor to clip with (None: the formula's)."""
     norm = global_norm(grads)
     factor = clip_factor(norm, o.clip_norm)
-    g = {name: value.astype(np.float64) * factor for name, value in grads.items()}
+    g = {name: value.astype(np.float64) * (factor if applied is None else applied) for name, value in grads.items()}
     new_m = {name: o.beta1 * m[name].astype(np.float64) + (1 - o.beta1) * g[name] for name in g}
     new_v = {name: o.beta2 * v[name].astype(np.float64) + (1 - o.beta2) * np.square(g[name]) for name in g}
     c1, c2 = 1 - o.beta1**step, 1 - o.beta2**step

@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
         prog="parity", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     subparsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (_add_check, _add_record, _add_exchange, _add_report, _add_explain, _add_diff, _add_validate, _add_doctor):
+    for add in (_add_check, _add_record, _add_exchange, _add_report, _add_explain, _add_diff, _add_margins, _add_validate, _add_doctor):
         add(subparsers)
     return top
 
@@ -109,6 +109,13 @@ def _add_diff(subparsers) -> None:
     command.add_argument("a", type=Path, metavar="A.toml")
     command.add_argument("b", type=Path, metavar="B.toml")
     command.add_argument("--all", action="store_true", help="also what is equal")
+
+
+def _add_margins(subparsers) -> None:
+    text = "margins of a recipe's equivalence tests, from two reference bundles with other dropout seeds (before any port is compared)"
+    command = _command(subparsers, "margins", commands.margins, text)
+    command.add_argument("a", type=Path, metavar="A", help="a reference bundle")
+    command.add_argument("b", type=Path, metavar="B", help="one of the same recipe, but for seeds.dropout")
 
 
 def _add_validate(subparsers) -> None:

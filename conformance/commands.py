@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -23,7 +24,9 @@ from conformance.findings import Finding, Verdict, read_findings
 from conformance.judge import explain
 from conformance.pair import MODULES
 from conformance.recipe_diff import diff, plan_or_problem
+from conformance.statistics import MARGIN_SDS, equivalence
 from conformance.summary import ALL_PASS, BAD_INPUT, CHECK_FAILED, NOT_DECIDED, exit_code
+from conformance.trajectories import differences, dropout_pairs
 
 ROOT = Path(__file__).parents[1]
 TINY = Path(__file__).with_name("recipes") / "tiny.toml"
@@ -93,6 +96,21 @@ def diff_recipes(options: argparse.Namespace) -> int:
         problem = plan_or_problem(recipe)[1]
         if problem:
             console.print(Text(f"\n{path.name}: steps and tokens are not known here: {problem}"))
+    return ALL_PASS
+
+
+def margins(options: argparse.Namespace) -> int:
+    """Nothing is written: a margin is a decision, and belongs into tolerances.toml before the port's runs are seen."""
+    a, b = Bundle(options.a), Bundle(options.b)
+    pairs = dropout_pairs(a, b)
+    if len(pairs) < 2 or np.array_equal(*pairs[0]):
+        raise ContractError(f"bundles {a.path} and {b.path}: {len(pairs)} pairs of dropout runs, or equal ones: change seeds.dropout")
+    columns = ("summary", "pairs", "mean", "sd", f"{MARGIN_SDS} sd")
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for name, moved in differences(pairs).items():
+        found = equivalence(moved)
+        table.add_row(name, str(found.n), f"{found.mean:+.2%}", f"{found.sd:.2%}", f"{MARGIN_SDS * found.sd:.2%}")
+    Console().print(table)
     return ALL_PASS
 
 

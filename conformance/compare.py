@@ -3,6 +3,8 @@
 import ml_dtypes
 import numpy as np
 
+from conformance.contract.bundle import Bundle
+
 
 def wide(array: np.ndarray) -> np.ndarray:
     return np.asarray(array).astype(np.float64)
@@ -15,6 +17,15 @@ def rms(array: np.ndarray) -> float:
 
 def rms_error(array: np.ndarray, truth: np.ndarray) -> float:
     return rms(wide(array) - wide(truth))
+
+
+def float32_floors(reference: Bundle, rung: str, exact: dict[str, np.ndarray]) -> dict[str, float]:
+    """Tensor -> the reference's largest rms float32 error against float64, over starts a few ulp apart."""
+    floors = {name: rms_error(reference.array(rung, f"f32/{name}"), truth) for name, truth in exact.items()}
+    for line in reference.lines(rung, "floor"):
+        if line["tensor"] in floors:  # loss and global norm stand among them
+            floors[line["tensor"]] = max(floors[line["tensor"]], line["rms_error"])
+    return floors
 
 
 def relative_error(array: np.ndarray, truth: np.ndarray) -> float:
@@ -52,3 +63,16 @@ def real_logits(plan, logits_PTV: np.ndarray) -> np.ndarray:
     if logits_PTV.ndim == 2:
         return logits_PTV
     return logits_PTV[plan.probes.attention == 1]
+
+
+def hidden_mask(plan) -> np.ndarray:
+    """bool [P,S]: sampled positions that are not padding."""
+    return plan.probes.attention[:, plan.probes.positions] == 1
+
+
+def layers(bundle: Bundle, key: str, mask_PS: np.ndarray) -> list[np.ndarray]:
+    """One [n,H] a layer, padding left out; a large model's are recorded so."""
+    stream_PLSH = bundle.array("logits", key)
+    if bundle.large:
+        return list(stream_PLSH)
+    return [stream_PLSH[:, layer][mask_PS] for layer in range(stream_PLSH.shape[1])]

@@ -75,8 +75,9 @@ def _without_judge(item: pytest.Item, rung: str, report) -> Finding:
     head = dict(rung=rung, check=item.name, promise=promise_of(item))
     if report.outcome == "skipped":
         return Finding(verdict=Verdict.NOT_PROVEN, reason=_skip_reason(report), **head)
-    text = str(report.longrepr).strip().splitlines()
-    return Finding(verdict=Verdict.FAIL, reason=text[-1] if text else "the check broke", **head)
+    lines = str(report.longrepr).strip().splitlines()
+    errors = [line[1:].strip() for line in lines if line.startswith("E ")]  # pytest's mark of the exception's own lines
+    return Finding(verdict=Verdict.FAIL, reason=(errors or lines[-1:] or ["the check broke"])[0], **head)
 
 
 def _skip_reason(report) -> str:

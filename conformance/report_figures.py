@@ -9,12 +9,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from conformance.compare import rms_error
+from conformance.compare import hidden_mask, layers, rms_error
 from conformance.contract.bundle import Bundle
 from conformance.contract.plan import Plan
-from conformance.test_logits import hidden_mask, layers
-from conformance.test_trajectory import deviation, envelope, runs, series
 from conformance.tolerances import read_tolerances
+from conformance.trajectories import deviation, envelope, runs, series
 
 SIZE_INCHES = (5.2, 4.0)  # half a page at 1200 px; on a phone one text point is about one pixel
 REFERENCE, PORT, LIMIT, GRID = "#1f5fa8", "#c2571a", "#8a8f98", "#e3e5e8"

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from conformance.compare import cosine, relative_error, rms_error
+from conformance.compare import cosine, float32_floors, relative_error, rms_error
 from conformance.contract.bundle import Bundle
 
 # Variants that are the same mathematics in another order, by stack.
@@ -23,11 +23,11 @@ def gradients(bundle: Bundle, prefix: str) -> dict[str, np.ndarray]:
 def test_every_gradient_is_as_exact_as_the_references(judge, reference, port, limits):
     """Every adapter tensor's gradient is as close to the float64 oracle as the reference's."""
     judge.measure_in("rms error, reference's x 1.5")
-    mine, theirs, exact = gradients(port, "f32"), gradients(reference, "f32"), gradients(reference, "f64")
+    mine, exact = gradients(port, "f32"), gradients(reference, "f64")
     judge.same("tensors", set(mine), set(exact))
-    factor = limits["arithmetic"].value
+    factor, floors = limits["arithmetic"].value, float32_floors(reference, "gradients", exact)
     for name, truth in exact.items():
-        floor, error = rms_error(theirs[name], truth), rms_error(mine[name], truth)
+        floor, error = floors[name], rms_error(mine[name], truth)
         judge.within(name, error, factor * floor, expected=f"at most {factor} x {floor:.3g}", got=error)
 
 
@@ -40,14 +40,16 @@ def test_every_gradient_points_the_same_way(judge, reference, port):
 
 
 def test_loss_and_global_norm_are_as_exact_as_the_references(judge, reference, port, limits):
-    """Loss and global gradient norm of the warm step agree with the float64 oracle to float32's rounding."""
+    """Loss and global gradient norm of the warm step are as close to the float64 oracle as the reference's."""
     judge.measure_in("relative difference", "full")
     exact = norms(reference, "f64")["warm"]
-    for bundle in (reference, port):
-        line = norms(bundle)["warm"]
-        for name in ("loss", "grad_norm"):
-            error = abs(line[name] / exact[name] - 1)
-            judge.within(f"{bundle.stack}, {name}", error, limits["loss_rounding"].value, expected=exact[name], got=line[name])
+    for name in ("loss", "grad_norm"):
+        samples = [line["rms_error"] for line in reference.lines("gradients", "floor") if line["tensor"] == name]
+        floor = max(abs(norms(reference)["warm"][name] - exact[name]), *samples) / exact[name]
+        limit = max(limits["arithmetic"].value * floor, limits["loss_rounding"].value)
+        for bundle in (reference, port):
+            got = norms(bundle)["warm"][name]
+            judge.within(f"{bundle.stack}, {name}", abs(got / exact[name] - 1), limit, expected=exact[name], got=got)
 
 
 def test_the_warm_norm_is_above_the_clip(judge, stacks, recipe):

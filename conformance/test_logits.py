@@ -2,23 +2,10 @@
 
 import numpy as np
 
-from conformance.compare import real_logits, rms, rms_error, wide
+from conformance.compare import hidden_mask, layers, real_logits, rms, rms_error, wide
 from conformance.contract.bundle import Bundle
 
 STATES = ("base", "warm")  # without the adapter, and with the warm one
-
-
-def hidden_mask(plan) -> np.ndarray:
-    """bool [P,S]: sampled positions that are not padding."""
-    return plan.probes.attention[:, plan.probes.positions] == 1
-
-
-def layers(bundle: Bundle, key: str, mask_PS: np.ndarray) -> list[np.ndarray]:
-    """One [n,H] a layer, padding left out; a large model's are recorded so."""
-    stream_PLSH = bundle.array("logits", key)
-    if bundle.large:
-        return list(stream_PLSH)
-    return [stream_PLSH[:, layer][mask_PS] for layer in range(stream_PLSH.shape[1])]
 
 
 def judge_arithmetic(judge, where, port, reference, oracle, factor) -> None:

@@ -31,14 +31,17 @@ class Step:
 
 
 def steps(bundle: Bundle, recipe: Recipe) -> Iterator[Step]:
-    """Every step of every case by the formula, from the state that the stack itself had recorded before it.
+    """Every step of every case by the formula, from the state and with the clip factor that the stack itself recorded.
 
-    Errors of earlier steps are not carried along: where a moment cancels, they would be many ulp of what is left.
+    Errors of earlier steps are not carried along: where a moment cancels, they would be many ulp of what is left. The factor
+    has a check of its own: the order of its sum is the stack's, and the square in v would double its error.
     """
+    factors = {(line["case"], line["step"]): line["factor"] for line in bundle.lines("optimizer", "clip")}
     for case in optimizer_cases():
         params, m, v = case.params, case.m, case.v
         for index, (grads, rate) in enumerate(zip(case.grads, case.learning_rates, strict=True)):
-            exact = apply(grads, params, m, v, case.step + index + 1, float(np.float32(rate)), recipe.optimizer)
+            number, factor = case.step + index + 1, factors[(case.name, index)]
+            exact = apply(grads, params, m, v, number, float(np.float32(rate)), recipe.optimizer, factor)
             yield Step(case.name, index, exact, flat(params))
             update, m, v = (unflat(bundle.array("optimizer", f"{case.name}/{index}/{k}"), params) for k in ("update", "m", "v"))
             params = {name: value + update[name] for name, value in params.items()}

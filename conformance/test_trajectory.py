@@ -2,41 +2,22 @@
 
 import numpy as np
 
-from conformance.compare import rms, running_max
-from conformance.contract.bundle import Bundle
-from conformance.statistics import equivalence
-
-SERIES = ("loss", "grad_norm")
-
-
-def series(bundle: Bundle, run: str, name: str) -> np.ndarray:
-    """float64 [steps]"""
-    lines = [line for line in bundle.lines("trajectory", "step") if line["run"] == run]
-    return np.asarray([line[name] for line in sorted(lines, key=lambda line: line["step"])], np.float64)
-
-
-def runs(bundle: Bundle, prefix: str) -> list[str]:
-    return sorted(line["run"] for line in bundle.lines("trajectory", "run") if line["run"].startswith(prefix))
-
-
-def deviation(values: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Relative deviation, [steps]."""
-    return np.abs(values / truth - 1)
-
-
-def envelope(reference: Bundle, name: str) -> np.ndarray:
-    """Running maximum over the perturbed reference runs of their deviation from the float64 run, [steps]."""
-    truth = series(reference, "f64", name)
-    errors = [deviation(series(reference, run, name), truth) for run in runs(reference, "perturbed-")]
-    return running_max(np.max(errors, axis=0))
-
-
-def envelope_limit(reference: Bundle, name: str, limits) -> np.ndarray:
-    """Largest allowed deviation, [steps]: the envelope times its factor, never below the rounding of one float32 loss.
-
-    At step 0, with B = 0, all perturbed runs are one run: their spread is a single rounding error.
-    """
-    return np.maximum(limits["envelope"].value * envelope(reference, name), limits["loss_rounding"].value)
+from conformance.compare import rms
+from conformance.statistics import equivalence, fewest_fair_steps
+from conformance.trajectories import (
+    CURVES,
+    RATE_RUN,
+    deviation,
+    differences,
+    dropout_pairs,
+    envelope_limit,
+    rate_slopes,
+    rejected_rate_error,
+    runs,
+    series,
+    steps_to,
+    tenth,
+)
 
 
 def test_the_run_is_long_enough(judge, stacks, plan):
@@ -48,7 +29,7 @@ def test_the_run_is_long_enough(judge, stacks, plan):
 def test_coupled_runs_stay_in_the_envelope(judge, reference, port, limits):
     """Step by step, loss and gradient norm stay within the spread of reference runs that differ by 2 ulp at the start."""
     judge.measure_in("relative deviation from the float64 run")
-    for name in SERIES:
+    for name in CURVES:
         limit = envelope_limit(reference, name, limits)
         truth, mine = series(reference, "f64", name), series(port, "f32", name)
         for step, (error, most) in enumerate(zip(deviation(mine, truth), limit, strict=True)):
@@ -58,7 +39,7 @@ def test_coupled_runs_stay_in_the_envelope(judge, reference, port, limits):
 def test_the_reference_stays_in_its_own_envelope(judge, reference, limits):
     """The reference's unperturbed run lies in the envelope of its perturbed ones."""
     judge.measure_in("relative deviation from the float64 run")
-    for name in SERIES:
+    for name in CURVES:
         limit = envelope_limit(reference, name, limits)
         errors = deviation(series(reference, "f32", name), series(reference, "f64", name))
         for step, (error, most) in enumerate(zip(errors, limit, strict=True)):
@@ -84,7 +65,7 @@ def test_training_learns(judge, stacks):
 def test_bfloat16_runs_stay_as_close_as_the_references(judge, reference, port, limits):
     """The bfloat16 run deviates from the float32 run, over all steps, as little as the reference's worst."""
     judge.measure_in("rms relative deviation from the float32 run")
-    for name in SERIES:
+    for name in CURVES:
         truth = series(reference, "f32", name)
         worst = max(rms(deviation(series(reference, run, name), truth)) for run in runs(reference, "bf16-"))
         mine = rms(deviation(series(port, runs(port, "bf16")[0], name), truth))
@@ -92,27 +73,39 @@ def test_bfloat16_runs_stay_as_close_as_the_references(judge, reference, port, l
         judge.within(name, mine, limit, expected=f"at most {limit:.3g}", got=mine)
 
 
-def summaries(loss: np.ndarray) -> dict[str, float]:
-    """Final loss, mean of the last tenth, area under the curve per step."""
-    tenth = max(1, len(loss) // 10)
-    return {"final loss": loss[-1], "last tenth": loss[-tenth:].mean(), "area": loss.mean()}
-
-
-def paired(reference: Bundle, port: Bundle) -> dict[str, np.ndarray]:
-    """Summary -> relative differences port / reference - 1, one a seed."""
-    pairs = [(run, run) for run in runs(reference, "dropout-") if run in runs(port, "dropout-")]
-    both = [(summaries(series(port, a, "loss")), summaries(series(reference, b, "loss"))) for a, b in pairs]
-    return {name: np.asarray([mine[name] / theirs[name] - 1 for mine, theirs in both]) for name in both[0][0]}
-
-
 def test_runs_with_dropout_are_equivalent(judge, reference, port, recipe, limits):
     """Seed-paired runs with dropout end at the same loss within the margin, by two one-sided tests; all summaries must pass."""
     judge.measure_in("relative loss", "full")
-    for name, differences in paired(reference, port).items():
-        judge.above(f"{name}, pairs", len(differences), recipe.trajectory.dropout_pairs)
-        result, margin = equivalence(differences), limits["tost_margin_" + name.replace(" ", "_")].value
-        got = f"{result.mean:+.2%}, sd {result.sd:.2%}, n = {result.n}: shows margins from {result.bound:.2%} on"
+    pairs, slopes = dropout_pairs(reference, port), rate_slopes(reference)
+    judge.above("pairs", len(pairs), recipe.trajectory.dropout_pairs)
+    for name, moved in differences(pairs).items():
+        result, margin = equivalence(moved), limits["tost_margin_" + name.replace(" ", "_")].value
+        error = rejected_rate_error(result, margin, slopes[name])
+        got = f"{result.mean:+.2%}, sd {result.sd:.2%}, n = {result.n}: rejects a learning rate that is off by {error:.0%} or more"
         judge.within(name, result.bound, margin, expected=f"within ± {margin:.2%}", got=got)
+
+
+def test_the_statistics_see_another_learning_rate(judge, reference, limits):
+    """Control: the reference's run at another learning rate is over the margin in at least one summary."""
+    judge.measure_in("share of the margin")
+    (run,) = runs(reference, RATE_RUN)
+    moved = differences([(series(reference, "dropout-0", "loss"), series(reference, run, "loss"))])
+    shares = {name: abs(moved[name][0]) / limits["tost_margin_" + name.replace(" ", "_")].value for name in moved}
+    name = max(shares, key=shares.get)
+    judge.above(f"{run}, {name}", shares[name], 1, got=f"{moved[name][0]:+.2%}")
+
+
+def test_the_port_does_not_converge_faster(judge, reference, port):
+    """The port's runs with dropout need no fewer steps to the reference's last loss than its own runs' spread explains (MLPerf)."""
+    judge.measure_in("steps below the fewest fair mean")
+    pairs = dropout_pairs(reference, port)
+    target = max(loss[-2 * tenth(len(loss)) :].mean() for loss, _ in pairs)
+    theirs, mine = (np.asarray([steps_to(pair[side], target) for pair in pairs], np.float64) for side in (0, 1))
+    fair = fewest_fair_steps(theirs, len(mine))
+    judge.within(
+        f"steps to loss {target:.3f}", max(0.0, fair - mine.mean()), 0,
+        expected=f"at least {fair:.1f} (reference {theirs.mean():.1f}, sd {theirs.std(ddof=1):.1f})", got=f"{mine.mean():.1f}",
+    )  # fmt: skip
 
 
 def test_dropout_is_on_and_seeds_matter(judge, stacks):

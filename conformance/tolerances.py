@@ -21,7 +21,8 @@ def read_tolerances(path: Path = FILE) -> dict[str, Tolerance]:
 
 def as_markdown(tolerances: dict[str, Tolerance]) -> str:
     """The table of docs/tolerances.md."""
-    rows = [f"| `{name}` | {one.value:g} | {one.unit} | {one.reason} |" for name, one in tolerances.items()]
+    cells = [(f"`{name}`", f"{one.value:g}", one.unit, one.reason) for name, one in tolerances.items()]
+    rows = ["| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in cells]
     head = "# Tolerances\n\nGenerated from `conformance/tolerances.toml` by `python -m conformance.tolerances`.\n\n"
     return head + "| name | value | unit | reason |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
 

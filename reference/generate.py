@@ -20,7 +20,7 @@ class Choices:
     gaps_GK: np.ndarray
 
 
-def generate(model, plan: Plan, precision: str, *, use_cache: bool = True) -> Choices:
+def generate(model, plan: Plan, precision: str) -> Choices:
     """All prompts as one left-padded batch, up to `plan.max_new_tokens` tokens each."""
     lengths = [len(prompt) for prompt in plan.prompts]
     ids = torch.full((len(lengths), max(lengths)), plan.pad_id)
@@ -29,11 +29,24 @@ def generate(model, plan: Plan, precision: str, *, use_cache: bool = True) -> Ch
     attention = torch.arange(max(lengths)) >= max(lengths) - torch.tensor(lengths)[:, None]
     with torch.no_grad(), arithmetic(precision, model.device.type):
         out = model.generate(
-            ids, attention_mask=attention.long(), do_sample=False, max_new_tokens=plan.max_new_tokens, use_cache=use_cache,
+            ids, attention_mask=attention.long(), do_sample=False, max_new_tokens=plan.max_new_tokens,
             eos_token_id=list(plan.eos_ids), pad_token_id=plan.pad_id, return_dict_in_generate=True, output_logits=True,
         )  # fmt: skip
     new = out.sequences[:, ids.shape[1] :]
     return _choices(_ended(new.numpy(), plan), torch.stack(out.logits, 1).float(), plan.max_new_tokens)
+
+
+def generate_uncached(model, plan: Plan, guess_GK: np.ndarray, precision: str) -> np.ndarray:
+    """Greedy ids [G,K] without a cache: the fixed point of "each token is the forward pass's choice after those before it".
+
+    Exact whatever the guess: every pass makes at least one more token of each row final. A right guess takes one pass.
+    """
+    ids, is_final = guess_GK, False
+    while not is_final:
+        argmax = forced(model, plan, np.where(ids == END, plan.pad_id, ids), precision)[0]
+        chosen = _ended(argmax, plan)
+        ids, is_final = chosen, np.array_equal(chosen, ids)
+    return ids
 
 
 def forced(model, plan: Plan, ids_GK: np.ndarray, precision: str) -> tuple[np.ndarray, Choices]:

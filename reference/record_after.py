@@ -11,7 +11,7 @@ from conformance.contract.digest import sha256_array
 from conformance.contract.draws import loud_adapter
 from reference.adapter import load_adapter
 from reference.checkpoint import kills, resume_equality
-from reference.generate import Choices, forced, generate, stop_reason
+from reference.generate import Choices, forced, generate, generate_uncached, stop_reason
 from reference.merge import merge, write_adapter, wrong_merges
 from reference.model import load_checkpoint
 from reference.probe import plain_logits
@@ -66,8 +66,7 @@ def record_generation(session: Session, writer: BundleWriter) -> None:
         writer.array("generation", f"{precision}/forced_argmax", forced(model, session.plan, choices.ids_GK, precision)[0])
         if precision == "f32":
             writer.array("generation", "f32/top2_gap", choices.gaps_GK)
-            uncached = generate(model, session.plan, precision, use_cache=False)
-            writer.array("generation", "f32.nocache/ids", uncached.ids_GK)
+            writer.array("generation", "f32.nocache/ids", generate_uncached(model, session.plan, choices.ids_GK, precision))
 
 
 def _write_choices(session: Session, writer: BundleWriter, precision: str, choices: Choices) -> None:

@@ -6,9 +6,11 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 
+import numpy as np
+
 from conformance.contract.bundle import BundleWriter
 from conformance.contract.digest import sha256_array, sha256_json
-from conformance.contract.draws import perturbed
+from conformance.contract.draws import Tensors, WarmState, perturbed
 from conformance.contract.optimizer_cases import optimizer_cases
 from conformance.contract.recipe import Recipe
 from reference.adapter import set_adapter
@@ -21,12 +23,21 @@ from reference.train import Run
 
 DEFAULT_DROPOUT = 0.1  # of the dropout runs, where the recipe has none
 ACCUMULATIONS = (1, 2, 4)
+FLOOR_SAMPLES = 4  # beside the warm state's own
+OTHER_RATE = 2.0  # times the learning rates of the run that shows what the statistics can see
 
 
 def record_gradients(session: Session, writer: BundleWriter) -> None:
     exact = session.trainer(session.warm.adapter, Run("f64"))
     _write_gradients(writer, "warm", step_gradients(exact, warm_batches(session), "f64"), prefix="f64", precision="f64")
     trainer = session.trainer(session.warm.adapter, Run())
+    for sample, start in floor_starts(session).items():
+        found = []
+        for one, precision in ((trainer, "f32"), (exact, "f64")):
+            set_adapter(one.model, start.adapter)
+            found.append(_with_scalars(step_gradients(one, warm_batches(session), precision)))
+        _write_floor(writer, "gradients", sample, *found)
+    set_adapter(trainer.model, session.warm.adapter)
     for variant, batches in variant_batches(session).items():
         prefix = "f32" if variant == "warm" else f"f32.{variant}"
         _write_gradients(writer, variant, step_gradients(trainer, batches), prefix=prefix)
@@ -35,6 +46,23 @@ def record_gradients(session: Session, writer: BundleWriter) -> None:
     checkpointing = session.trainer(session.warm.adapter, Run(checkpointing=True))
     found = step_gradients(checkpointing, warm_batches(session))
     _write_gradients(writer, "checkpointing=on", found, prefix="f32.checkpointing=on")
+
+
+def floor_starts(session: Session) -> dict[int, WarmState]:
+    """Warm states a few ulp apart: each gives another sample of float32's rounding. One sample alone is no floor (tolerances.toml)."""
+    warm = session.warm
+    return {i: dataclasses.replace(warm, adapter=perturbed(warm.adapter, i)) for i in range(1, FLOOR_SAMPLES + 1)}
+
+
+def _with_scalars(found: StepGradients) -> Tensors:
+    return found.gradients | {"loss": np.asarray(found.loss), "grad_norm": np.asarray(found.grad_norm)}
+
+
+def _write_floor(writer: BundleWriter, rung: str, sample: int, single: Tensors, exact: Tensors) -> None:
+    """Each tensor's rms error of float32 against float64, from the same start."""
+    for tensor, truth in exact.items():
+        error = float(np.sqrt(np.mean(np.square(single[tensor].astype(np.float64) - truth))))
+        writer.line(rung, "floor", tensor=tensor, sample=sample, rms_error=error)
 
 
 def variant_batches(session: Session) -> dict[str, list[dict]]:
@@ -76,10 +104,13 @@ def record_optimizer(session: Session, writer: BundleWriter) -> None:
 
 
 def record_one_step(session: Session, writer: BundleWriter) -> None:
-    for precision in ("f32", "f64"):
-        trainer = session.trainer(session.warm.adapter, Run(precision))
+    trainers = {precision: session.trainer(session.warm.adapter, Run(precision)) for precision in ("f32", "f64")}
+    for precision, trainer in trainers.items():
         for tensor, value in warm_step(trainer, session.warm, warm_batches(session), precision).items():
             writer.array("one_step", f"{precision}/{tensor}", value)
+    for sample, start in floor_starts(session).items():
+        found = [warm_step(trainer, start, warm_batches(session), precision) for precision, trainer in trainers.items()]
+        _write_floor(writer, "one_step", sample, *found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +138,7 @@ def members(recipe: Recipe) -> list[Member]:
             Member(f"dropout-{i}", dataclasses.replace(plain, seed=plain.seed + i), dropout=dropout)
             for i in range(runs.dropout_pairs)
         ),
+        Member(f"rate-{OTHER_RATE}", dataclasses.replace(plain, rate=OTHER_RATE), dropout=dropout),
     ]
 
 

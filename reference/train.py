@@ -31,6 +31,7 @@ class Run:
     steps: int | None = None  # None: all of the plan's
     save_every: int | None = None
     seed: int = 0  # of dropout
+    rate: float = 1.0  # times every learning rate: what the statistical checks must see
 
 
 class ReferenceTrainer(SFTTrainer):
@@ -117,7 +118,7 @@ def make_trainer(
     steps = plan.with_batch(args.gradient_accumulation_steps, processes())
     trainer = ReferenceTrainer(
         model=model, args=args, train_dataset=arrange(rows, steps, plan.pad_id), processing_class=tokenizer,
-        learning_rates=plan.learning_rates, token_weighted=token_weighted, callbacks=list(callbacks),
+        learning_rates=run.rate * plan.learning_rates, token_weighted=token_weighted, callbacks=list(callbacks),
     )  # fmt: skip
     trainer.remove_callback(PrinterCallback)  # it prints every step's dictionary to stdout
     return trainer

@@ -9,7 +9,7 @@ import numpy as np
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from conformance.contract.errors import ContractError
-from conformance.contract.plan import EMPTY, WIDTH_MULTIPLE, Plan, PlannedRow, Step
+from conformance.contract.plan import EMPTY, Plan, PlannedRow, Step
 from tpu_impl.corrections import ALL, Corrections
 
 Batch = dict[str, np.ndarray]
@@ -105,7 +105,7 @@ def _micro_batches(rows: dict[int, TokenisedRow], steps: Iterable[Step], correct
 
 
 def _batch(micro: MicroBatch, plan: Plan, dropout_seed: int | None, corrections: Corrections) -> Batch:
-    batch = collate(list(micro.rows), plan.pad_id, width=bucket(plan, max(len(row.ids) for row in micro.rows)))
+    batch = collate(list(micro.rows), plan.pad_id, width=plan.width)
     # MultiSteps averages over micro-batches. Stock weighs each by its own mean; the recipe divides by the step's tokens.
     own_targets = max(1, int(batch["loss_weight"].sum()))
     weight = micro.accumulation / micro.step_loss_tokens if corrections.token_weighted else 1 / own_targets
@@ -113,12 +113,6 @@ def _batch(micro: MicroBatch, plan: Plan, dropout_seed: int | None, corrections:
     if dropout_seed is not None:
         batch |= {"dropout_seed": np.uint32(dropout_seed), "dropout_step": np.uint32(micro.number)}
     return batch
-
-
-def bucket(plan: Plan, longest: int) -> int:
-    """Padded width in tokens: two static shapes, because each one compiles once and most rows fill half of the widest."""
-    half = -(-plan.width // (2 * WIDTH_MULTIPLE)) * WIDTH_MULTIPLE
-    return half if longest <= half else plan.width
 
 
 def collate(rows: list[TokenisedRow], pad_id: int, *, width: int | None = None, side: str = "right") -> Batch:

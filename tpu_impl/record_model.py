@@ -70,7 +70,7 @@ def refusal(folder: Path) -> str:
     try:
         load_checkpoint(folder)
     except ContractError as error:
-        return str(error)
+        return str(error).replace(str(folder), folder.name)  # the scratch folder has another name in every run
     return ""
 
 

@@ -128,6 +128,7 @@ class Plan:
             "learning_rates": [float(rate) for rate in self.learning_rates],
             "template_sha256": self.tokenizer.template_sha256,
             "probes_sha256": sha256_array(self.probes.ids),
+            "prompts_sha256": sha256_array(np.concatenate(self.prompts)),
             "width": self.width,
         }
 

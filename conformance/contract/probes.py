@@ -7,6 +7,7 @@ import numpy as np
 
 from conformance.contract.draws import philox
 from conformance.contract.errors import ContractError
+from conformance.contract.rows import read_rows
 
 if TYPE_CHECKING:
     from conformance.contract.plan import Plan
@@ -61,17 +62,27 @@ def _ordered(plan: "Plan", tokens: int) -> list:
 
 
 def draw_prompts(plan: "Plan") -> tuple[np.ndarray, ...]:
-    """The questions of 16 kept rows, int32 ids."""
-    chosen = [_kept(plan, row) for row in plan.recipe.generation.prompt_rows] or _spread(plan)
-    return tuple(
-        plan.tokenizer.encode_prompt(tuple((turn["role"], turn["content"]) for turn in row.messages)) for row in chosen
-    )
+    """The questions of 16 rows, int32 ids."""
+    return tuple(plan.tokenizer.encode_prompt(messages) for messages in _questions(plan))
 
 
-def _kept(plan: "Plan", row: int):
-    if row not in plan.by_row:
-        raise ContractError(f"generation.prompt_rows: row {row} is not a kept row of {plan.recipe.rows_file}")
-    return plan.by_row[row]
+def _questions(plan: "Plan") -> list[tuple[tuple[str, str], ...]]:
+    chosen, file = plan.recipe.generation.prompt_rows, plan.recipe.prompts_file or plan.recipe.rows_file
+    if not chosen:
+        return [_turns(row) for row in _spread(plan)]
+    if plan.recipe.prompts_file:
+        known = {row.row: row.messages for row in read_rows(file, strip=plan.recipe.data.strip_reasoning)}
+    else:
+        known = {row.row: _turns(row) for row in plan.rows}
+    missing = [row for row in chosen if row not in known]
+    if missing:
+        what = "row" if plan.recipe.prompts_file else "kept row"
+        raise ContractError(f"generation.prompt_rows: row {missing[0]} is not a {what} of {file}")
+    return [known[row] for row in chosen]
+
+
+def _turns(row) -> tuple[tuple[str, str], ...]:
+    return tuple((turn["role"], turn["content"]) for turn in row.messages)
 
 
 def _spread(plan: "Plan") -> list:

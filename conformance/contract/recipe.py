@@ -112,9 +112,13 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """Rows whose questions are the 16 generation prompts; none: the contract spreads them over short and long answers."""
+    """Rows whose questions are the 16 generation prompts; none: the contract spreads them over short and long answers.
+
+    They are rows of `rows`, a file like data.rows; without one, kept rows of data.rows itself.
+    """
 
     prompt_rows: tuple[int, ...] = ()
+    rows: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +148,20 @@ class Recipe:
         return (self.root / self.data.rows).resolve()
 
     @property
+    def prompts_file(self) -> Path | None:
+        """None: the prompts are kept rows of data.rows."""
+        return (self.root / self.generation.rows).resolve() if self.generation.rows else None
+
+    @property
     def scale(self) -> float:
         """Factor of B·A: alpha / r, with rsLoRA alpha / sqrt(r)."""
         return self.adapter.alpha / (math.sqrt(self.adapter.rank) if self.adapter.rslora else self.adapter.rank)
 
     @property
     def digest(self) -> str:
-        """Over every value but the two paths, whose content has digests of its own in the plan and the manifest."""
+        """Over every value but the paths, whose content has digests of its own in the plan and the manifest."""
         values = self.to_dict()
-        del values["model"]["checkpoint"], values["data"]["rows"]
+        del values["model"]["checkpoint"], values["data"]["rows"], values["generation"]["rows"]
         return sha256_json(values)
 
     def to_dict(self) -> dict:
@@ -209,6 +218,7 @@ def _rules(recipe: Recipe):
     yield "schedule.warmup_steps", recipe.schedule.warmup_steps, "must not be negative", (recipe.schedule.warmup_steps >= 0)
     prompts = recipe.generation.prompt_rows
     yield "generation.prompt_rows", prompts, "16 different rows, or none", len(set(prompts)) == len(prompts) in (0, 16)
+    yield "generation.rows", recipe.generation.rows, "needs generation.prompt_rows", bool(prompts) or recipe.generation.rows is None
     unknown = sorted(set(recipe.adapter.targets) - set(PROJECTIONS))
     yield "adapter.targets", unknown, f"each is one of {', '.join(PROJECTIONS)}", not unknown
     yield (

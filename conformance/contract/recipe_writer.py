@@ -11,6 +11,7 @@ def write_recipe(path: Path, recipe: Recipe) -> Path:
     values = recipe.to_dict()
     values["model"]["checkpoint"] = str(recipe.checkpoint_dir)
     values["data"]["rows"] = str(recipe.rows_file)
+    values["generation"]["rows"] = recipe.prompts_file and str(recipe.prompts_file)
     tables = [f"[{table}]\n" + "".join(map(_line, fields.items())) for table, fields in values.items()]
     path.write_text("\n".join(tables))
     return path

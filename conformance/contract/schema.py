@@ -124,6 +124,7 @@ LINES: tuple[LineSpec, ...] = (
     LineSpec("logits", "softcap", {"cap": "float|none", "max_abs_logit": "float", "pre_cap_max_abs": "float"}),
     LineSpec("gradients", "norms", {
         "variant": "str", "precision": "str", "loss": "float", "grad_norm": "float", "sha256": "str"}),
+    *(LineSpec(rung, "floor", {"tensor": "str", "sample": "int", "rms_error": "float"}) for rung in ("gradients", "one_step")),
     LineSpec("optimizer", "clip", {"case": "str", "step": "int", "grad_norm": "float", "factor": "float"}),
     LineSpec("trajectory", "run", {"run": "str", "precision": "str", "seed": "int", "dropout": "float"}),
     LineSpec("trajectory", "step", {

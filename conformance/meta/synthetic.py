@@ -57,7 +57,7 @@ def _arithmetic(rung: str) -> Finding:
 
 
 def _write_trajectory(writer: BundleWriter, stack: str, plan: Plan) -> None:
-    names = {"f32": "float32"}
+    names = {"f32": "float32"} | {f"dropout-{seed}": "float32" for seed in range(plan.recipe.trajectory.dropout_pairs)}
     if stack == "reference":
         names |= {"f64": "float64"} | {f"perturbed-{index}": "float32" for index in range(PERTURBED)}
     for seed, (name, precision) in enumerate(names.items()):
@@ -69,11 +69,16 @@ def _write_trajectory(writer: BundleWriter, stack: str, plan: Plan) -> None:
 def _step(name: str, stack: str, step: int, rate: float) -> dict:
     """A falling curve with bumps; runs other than float64 leave it by rounding that grows with the step."""
     draw = np.random.default_rng([step, len(stack), *name.encode()])
+    if name.startswith("dropout-"):
+        return _step_line(name, step, rate, 0.7 + 1.9 * np.exp(-step / 14) + 0.02 * draw.standard_normal(), 1.0)
     off = 1 if name == "f64" else 1 + ROUNDING * np.sqrt(step + 1) * draw.standard_normal()
     bump = np.sin(1.7 * step) * 0.12
     loss, norm = 0.7 + 1.9 * np.exp(-step / 14) + bump, 0.9 + 2 * np.exp(-step / 20) - bump
-    head = dict(run=name, step=step, loss=float(loss * off), grad_norm=float(norm * off))
-    return head | dict(learning_rate=rate, tokens=412, loss_tokens=230)
+    return _step_line(name, step, rate, loss * off, norm * off)
+
+
+def _step_line(name: str, step: int, rate: float, loss: float, norm: float) -> dict:
+    return dict(run=name, step=step, loss=float(loss), grad_norm=float(norm), learning_rate=rate, tokens=412, loss_tokens=230)
 
 
 def _write_hidden(writer: BundleWriter, stack: str, plan: Plan) -> None:
