@@ -56,6 +56,10 @@ class Judge:
         text = (_text(expected) or f"at least {least:.4g}", _text(got) or f"{measured:.4g}")
         self.measurements.append(Measurement(where, ratio, 1.0, *text))
 
+    def at_least(self, where: str, count: int, least: int) -> None:
+        """Exact: `count` things were seen, `least` were to be; a sharp bound, so no share of it is used up."""
+        self.measurements.append(Measurement(where, max(0, least - count), 0, f"at least {least}", str(count)))
+
     def measure_in(self, unit: str, kind: str = "full") -> None:
         self.unit, self.kind = unit, kind
 

@@ -35,7 +35,8 @@ def fewest_fair_steps(reference: np.ndarray, runs: int) -> float:
     """The smallest mean of `runs` runs' steps to a target that is not significantly below the reference runs' [n] mean.
 
     One-sided at 5 % with the reference's own spread, as MLPerf's reference convergence points (mlcommons/logging, rcp_checker).
+    Steps are whole numbers: their spread is never taken for less than that of rounding to one.
     """
     n = len(reference)
-    sd = float(np.std(reference, ddof=1)) * np.sqrt(1 / n + 1 / runs)
+    sd = max(float(np.std(reference, ddof=1)), 1 / np.sqrt(12)) * np.sqrt(1 / n + 1 / runs)
     return float(np.mean(reference) - stats.t.ppf(CONFIDENCE, n - 1) * sd)

@@ -87,4 +87,4 @@ def test_the_base_generates_otherwise(judge, stacks, plan):
     """Control: prompts continue differently from each other, so a constant output cannot pass."""
     for bundle in stacks:
         distinct = {tuple(row) for row in ids(bundle, "f32").tolist()}
-        judge.above(f"{bundle.stack}, distinct continuations", len(distinct), 8)
+        judge.at_least(f"{bundle.stack}, distinct continuations", len(distinct), 8)

@@ -65,7 +65,7 @@ def test_the_order_of_summation_does_not_matter(judge, stacks, limits):
     for bundle in stacks:
         truth, base = gradients(bundle, "f32"), norms(bundle)
         variants = [name for name in base if SAME.fullmatch(name)]
-        judge.above(f"{bundle.stack}, variants recorded", len(variants), 5)
+        judge.at_least(f"{bundle.stack}, variants recorded", len(variants), 5)
         for variant in variants:
             _same_gradient(judge, bundle, variant, truth, base, limits["reference_self"].value)
 

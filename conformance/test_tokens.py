@@ -75,4 +75,4 @@ def test_an_unmasked_prompt_is_told_apart(judge, stacks, plan, recipe):
     for bundle in stacks:
         masks = per_row(bundle, "control.unmasked/loss_mask")
         differing = sum(sha256_array(masks[row.row]) != sha256_array(row.loss_mask) for row in plan.rows)
-        judge.above(f"{bundle.stack}, rows told apart", differing, len(plan.rows))
+        judge.at_least(f"{bundle.stack}, rows told apart", differing, len(plan.rows))

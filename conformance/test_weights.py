@@ -38,7 +38,7 @@ def test_layer_i_holds_layer_i(judge, stacks, plan):
     """Control: no two layers have equal weights, so a layer in another's place cannot pass unseen."""
     for bundle in stacks:
         digests = {name: line["sha256"] for name, line in recorded(bundle).items() if name.endswith("_proj.weight")}
-        judge.above(f"{bundle.stack}, distinct projection weights", len(set(digests.values())), len(digests))
+        judge.at_least(f"{bundle.stack}, distinct projection weights", len(set(digests.values())), len(digests))
 
 
 def test_both_name_prefixes_load(judge, stacks):

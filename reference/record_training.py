@@ -24,7 +24,7 @@ from reference.train import Run
 DEFAULT_DROPOUT = 0.1  # of the dropout runs, where the recipe has none
 ACCUMULATIONS = (1, 2, 4)
 FLOOR_SAMPLES = 4  # beside the warm state's own
-OTHER_RATE = 2.0  # times the learning rates of the run that shows what the statistics can see
+OTHER_RATE = 1.25  # times the learning rates of the run that shows what the statistics can see
 
 
 def record_gradients(session: Session, writer: BundleWriter) -> None:
