@@ -7,8 +7,10 @@ from conformance.contract.recipe import load_recipe
 from reference import record as recording
 from reference.adapter import save_adapter
 from reference.environment import prepare_process
+from reference.processes import process_index
 from reference.recorder import RUN_OF, Recorder
 from reference.session import Session
+from reference.sharding import use_sharding
 from reference.train import Run
 from reference.train import train as run_trainer
 
@@ -24,9 +26,10 @@ def exchange(options: argparse.Namespace) -> None:
 def train(options: argparse.Namespace) -> None:
     """The recipe's own run: its precision, dropout, initialiser and checkpointing; recorded as anybody's would be."""
     recipe = load_recipe(options.recipe)
-    if options.out.exists():
+    if process_index() == 0 and options.out.exists():  # the other processes may come when the first has made it
         raise ContractError(f"folder {options.out}: already there; choose a new folder or remove it")
     prepare_process()
+    use_sharding()
     run = Run(RUN_OF[recipe.precision.compute], checkpointing=recipe.remat.policy != "none", seed=recipe.seeds.dropout)
     with Session(recipe, recording.say) as session:
         trainer = session.trainer(session.initial, run, out=options.out)

@@ -10,6 +10,7 @@ from conformance.contract.bundle import Bundle, BundleWriter
 from conformance.contract.errors import ContractError
 from conformance.contract.recipe import Recipe
 from reference.environment import environment, prepare_process
+from reference.processes import process_index
 from reference.record_after import record_checkpoint, record_exchange, record_generation, record_merge
 from reference.record_inputs import record_batches, record_tokens
 from reference.record_model import record_adapters, record_logits, record_weights
@@ -33,8 +34,9 @@ RUNGS: dict[str, Callable[[Session, BundleWriter], None]] = {
 
 
 def say(line: str, start: float = time.monotonic()) -> None:
-    """One progress line on stderr, with the seconds since this process began to record."""
-    print(f"[reference {time.monotonic() - start:6.1f} s] {line}", file=sys.stderr, flush=True)
+    """One progress line on stderr, with the seconds since this process began to record; of several processes the first speaks."""
+    if process_index() == 0:
+        print(f"[reference {time.monotonic() - start:6.1f} s] {line}", file=sys.stderr, flush=True)
 
 
 def check_rungs(rungs: Iterable[str] | None) -> tuple[str, ...]:
