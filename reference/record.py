@@ -14,6 +14,7 @@ from reference.processes import process_index
 from reference.record_after import record_checkpoint, record_exchange, record_generation, record_merge
 from reference.record_inputs import record_batches, record_tokens
 from reference.record_model import record_adapters, record_logits, record_weights
+from reference.record_sharding import record_sharding
 from reference.record_training import record_gradients, record_one_step, record_optimizer, record_trajectory, start_members
 from reference.session import Progress, Session, timed
 
@@ -27,6 +28,7 @@ RUNGS: dict[str, Callable[[Session, BundleWriter], None]] = {
     "optimizer": record_optimizer,
     "one_step": record_one_step,
     "trajectory": record_trajectory,
+    "sharding": record_sharding,
     "checkpoint": record_checkpoint,
     "merge": record_merge,
     "generation": record_generation,
