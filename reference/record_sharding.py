@@ -6,17 +6,17 @@ from dataclasses import asdict
 from conformance.contract.bundle import BundleWriter
 from conformance.contract.sharding import sharding_recipe
 from reference.session import Session
-from reference.sharding import Observed, observe, observe_processes
+from reference.sharding import Job, Observed, observe, observe_processes
 
 RANKS = 2
 
 
 def record_sharding(session: Session, writer: BundleWriter) -> None:
     """The processes start while the one process works: they import for a third of their time."""
-    recipe, rows, scratch = sharding_recipe(session.recipe), session.rows, session.scratch
-    with ThreadPoolExecutor(1) as pool, Session(recipe, session.progress) as alone:
-        several = pool.submit(observe_processes, RANKS, recipe, rows, scratch, session.progress)
-        alone.rows = rows
+    job = Job(sharding_recipe(session.recipe), session.rows, session.scratch)
+    with ThreadPoolExecutor(1) as pool, Session(job.recipe, session.progress) as alone:
+        several = pool.submit(observe_processes, RANKS, job, session.progress)
+        alone.rows = job.rows
         _write(writer, 1, observe(alone, "ranks=1"))
         _write(writer, RANKS, several.result())
 

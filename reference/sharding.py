@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -148,21 +149,39 @@ def _factor(before: Tensors, after: Tensors) -> float:
     return float(after[name].flat[place] / before[name].flat[place])
 
 
-def observe_processes(count: int, recipe: Recipe, rows: dict[int, TokenisedRow], folder: Path, progress: Progress) -> Observed:
-    """`observe` in `count` processes that `accelerate launch` starts with the GPUs' config; results come as a file in `folder`."""
-    (folder / JOB).write_bytes(pickle.dumps((recipe, rows)))
-    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--config_file", str(CONFIG)]
-    command += ["--num_processes", str(count), "--main_process_ip", "127.0.0.1", "--main_process_port", "0"]
-    launch([*command, "-m", "reference.rank", str(folder)], progress)
-    return pickle.loads((folder / OBSERVED).read_bytes())
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What processes are to observe: handed over, and answered, as files in a folder."""
+
+    recipe: Recipe
+    rows: dict[int, TokenisedRow]
+    folder: Path
+
+
+def observe_processes(count: int, job: Job, progress: Progress, module: str = "reference.rank") -> Any:
+    """What `module` (`observe` in each process) saw in `count` processes under the GPUs' config."""
+    (job.folder / JOB).write_bytes(pickle.dumps(job))
+    launch([*launcher(count), "-m", module, str(job.folder / JOB)], progress)
+    return pickle.loads((job.folder / OBSERVED).read_bytes())
+
+
+def launcher(count: int) -> list[str]:
+    """`accelerate launch` with the GPUs' config, on this machine and a free port."""
+    accelerate = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--config_file", str(CONFIG)]
+    return [*accelerate, "--num_processes", str(count), "--main_process_ip", "127.0.0.1", "--main_process_port", "0"]
+
+
+def child_environment() -> dict[str, str]:
+    """Finds this package from anywhere, keeps gloo on this machine, and hides a single GPU, which cannot be several ranks'."""
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    hidden = {"CUDA_VISIBLE_DEVICES": ""} if torch.cuda.device_count() == 1 else {}
+    return os.environ | {"PYTHONPATH": path, "GLOO_SOCKET_IFNAME": "lo"} | hidden
 
 
 def launch(command: list[str], progress: Progress) -> None:
     """Runs `command`, passes its progress lines on, and raises with its last lines when it fails."""
-    root = str(Path(__file__).parents[1])
-    path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     lines = []
-    with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, env=child_environment(), stderr=subprocess.PIPE, text=True) as process:
         for line in process.stderr:
             lines.append(line)
             if line.startswith(SPOKEN):
