@@ -15,9 +15,12 @@ EPILOG = """examples:
   python -m reference record --recipe R.toml --out B --rungs tokens,batches     only some rungs
   python -m reference record --recipe R.toml --out B --jobs 2                   repeated runs in a second process
   python -m reference exchange --bundle bundles/reference --peer bundles/port   after both stacks have recorded
-  accelerate launch --config_file reference/fsdp2.yaml -m reference train --recipe R.toml --out run
+  python -m reference train --recipe R.toml --out run --save-every 50           one process
+  accelerate launch --config_file reference/fsdp2.yaml --num_processes 4 -m reference train --recipe R.toml --out run
+  torchrun --standalone --nproc-per-node 4 -m reference train --recipe R.toml --out run    the same: it reads fsdp2.yaml too
 
-A bundle appears under its name when it is whole; Ctrl-C leaves nothing that reads as one. Exit codes: 0 done, 2 bad input."""
+A bundle appears under its name when it is whole; Ctrl-C leaves nothing that reads as one. Exit codes: 0 done, 2 bad input,
+3 another process of the run was lost."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -37,6 +40,8 @@ def parser() -> argparse.ArgumentParser:
     train = commands.add_parser("train", help="a plain run of the recipe, recorded like anybody's trainer")
     train.add_argument("--recipe", type=Path, required=True, help="recipe file (TOML)")
     train.add_argument("--out", type=Path, required=True, help="new folder for adapter/, checkpoints and bundle/")
+    train.add_argument("--save-every", type=int, metavar="STEPS", help="a checkpoint every so many steps (default: none)")
+    train.add_argument("--resume", action="store_true", help="go on in --out from its last whole checkpoint; bundle/ then begins there")
     return top
 
 
@@ -45,12 +50,16 @@ def main(arguments: list[str] | None = None) -> int:
     # Imported late, so that --help and a mistyped option answer at once.
     from conformance.contract.errors import ContractError
     from reference import commands
+    from reference.processes import ProcessLostError
 
     try:
         getattr(commands, options.command)(options)
     except ContractError as error:
         print(f"reference: {error}", file=sys.stderr)
         return 2
+    except ProcessLostError as error:
+        print(f"reference: {error}; --resume goes on from the last whole checkpoint", file=sys.stderr, flush=True)
+        return 3
     except KeyboardInterrupt:
         print("reference: stopped; nothing was written", file=sys.stderr)
         return 130

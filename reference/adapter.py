@@ -14,7 +14,8 @@ from conformance.contract.digest import sha256_array
 from conformance.contract.errors import ContractError
 from conformance.contract.recipe import Recipe
 from conformance.contract.topology import Topology, Weight, read_topology
-from reference.model import to_numpy
+from reference.model import to_numpy, whole
+from reference.processes import process_index
 
 MODEL_PREFIX = "base_model.model."  # what PEFT puts before the hub's names
 ADAPTER_SUFFIX = ".default"  # PEFT's name of the only adapter
@@ -121,8 +122,10 @@ def scaled(recipe: Recipe, *, alpha: float = 1.0, rslora: bool | None = None) ->
 
 
 def save_adapter(model: PeftModel, folder: Path) -> None:
-    """PEFT's own folder: adapter_config.json and adapter_model.safetensors."""
-    model.save_pretrained(str(folder), save_embedding_layers=False)
+    """PEFT's own folder: adapter_config.json and adapter_model.safetensors. Shards are gathered; one process writes."""
+    tensors = {name: whole(value) for name, value in model.state_dict().items() if ".lora_" in name}
+    if process_index() == 0:
+        model.save_pretrained(str(folder), state_dict=tensors, save_embedding_layers=False)
 
 
 def load_adapter(model, folder: Path) -> PeftModel:

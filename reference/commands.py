@@ -1,14 +1,19 @@
 """What the command line runs."""
 
 import argparse
+from pathlib import Path
+
+from transformers.trainer_utils import get_last_checkpoint
 
 from conformance.contract.errors import ContractError
 from conformance.contract.recipe import load_recipe
 from reference import record as recording
 from reference.adapter import save_adapter
 from reference.environment import prepare_process
+from reference.processes import ending_together, process_index
 from reference.recorder import RUN_OF, Recorder
 from reference.session import Session
+from reference.sharding import use_sharding
 from reference.train import Run
 from reference.train import train as run_trainer
 
@@ -24,12 +29,27 @@ def exchange(options: argparse.Namespace) -> None:
 def train(options: argparse.Namespace) -> None:
     """The recipe's own run: its precision, dropout, initialiser and checkpointing; recorded as anybody's would be."""
     recipe = load_recipe(options.recipe)
-    if options.out.exists():
-        raise ContractError(f"folder {options.out}: already there; choose a new folder or remove it")
+    checkpoint = _start(options.out, resume=options.resume)
     prepare_process()
-    run = Run(RUN_OF[recipe.precision.compute], checkpointing=recipe.remat.policy != "none", seed=recipe.seeds.dropout)
-    with Session(recipe, recording.say) as session:
+    use_sharding()
+    run = Run(
+        RUN_OF[recipe.precision.compute], checkpointing=recipe.remat.policy != "none", seed=recipe.seeds.dropout,
+        save_every=options.save_every,
+    )  # fmt: skip
+    with Session(recipe, recording.say) as session, ending_together():
         trainer = session.trainer(session.initial, run, out=options.out)
         Recorder(options.out / "bundle", recipe, plan=session.plan, progress=recording.say).attach(trainer)
-        run_trainer(trainer, run.precision)
+        run_trainer(trainer, run.precision, checkpoint)
         save_adapter(trainer.model, options.out / "adapter")
+
+
+def _start(out: Path, *, resume: bool) -> Path | None:
+    """The checkpoint to go on from; None starts in a new folder."""
+    if resume:
+        checkpoint = get_last_checkpoint(out) if out.is_dir() else None
+        if checkpoint is None or (out / "adapter").exists():
+            raise ContractError(f"folder {out}: " + ("its run has ended" if checkpoint else "no whole checkpoint to go on from"))
+        return Path(checkpoint)
+    if process_index() == 0 and out.exists():  # the other processes may come when the first has made it
+        raise ContractError(f"folder {out}: already there; choose a new folder, remove it, or --resume")
+    return None

@@ -16,6 +16,7 @@ from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
 from conformance.contract.errors import ContractError
 from conformance.contract.plan import EMPTY, Plan, Step
+from reference.processes import processes
 
 IGNORED = -100  # TRL's label of a token that is no target
 
@@ -51,7 +52,8 @@ def tokenise(
     with TemporaryDirectory() as out:  # SFTTrainer makes its output folder at once
         args = SFTConfig(
             output_dir=out, max_length=plan.recipe.data.max_tokens, assistant_only_loss=scope == "assistant",
-            use_cpu=True, bf16=False, report_to=[],
+            # The first trainer of a process decides the backend of all: on GPUs gloo would carry what nccl should.
+            use_cpu=processes() == 1 or not torch.cuda.is_available(), bf16=False, report_to=[],
         )  # fmt: skip
         trainer = SFTTrainer(model=model, args=args, train_dataset=load_rows(plan), processing_class=tokenizer)
         prepared = trainer.train_dataset

@@ -1,11 +1,13 @@
 """The model: loading, refusing and exporting a checkpoint under hub names."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import torch
+from torch.distributed.tensor import DTensor
 from transformers import AutoConfig, Gemma4ForConditionalGeneration
 
 from conformance.contract.checkpoint_files import read_tensors
@@ -71,16 +73,32 @@ def language_model(model: torch.nn.Module) -> torch.nn.Module:
     return base.model.language_model
 
 
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself, or a sharded one gathered from every process: they must all ask for it, in one order."""
+    tensor = tensor.detach()
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """A copy, bit for bit; numpy has no bfloat16 of its own."""
-    tensor = tensor.detach().cpu().clone()
+    """A copy of the whole tensor, bit for bit; numpy has no bfloat16 of its own."""
+    tensor = whole(tensor).cpu().clone()
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
     return tensor.numpy()
 
 
-def export_weights(model: torch.nn.Module) -> dict[str, np.ndarray]:
-    """Every tensor of the language model under its hub name, adapters left aside."""
+def weights_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Every tensor of the language model under its hub name, adapters left aside; shards where it is sharded."""
     state = language_model(model).state_dict()
     names = {name: name.replace(".base_layer.", ".") for name in state if ".lora_" not in name}
-    return {PREFIX + hub: to_numpy(state[name]) for name, hub in names.items()}
+    return {PREFIX + hub: state[name] for name, hub in names.items()}
+
+
+def each_weight(model: torch.nn.Module) -> Iterator[tuple[str, np.ndarray]]:
+    """The weights one after another: whole copies of a sharded model's would not fit beside it."""
+    for name, tensor in weights_of(model).items():
+        yield name, to_numpy(tensor)
+
+
+def export_weights(model: torch.nn.Module) -> dict[str, np.ndarray]:
+    return dict(each_weight(model))

@@ -10,9 +10,11 @@ from conformance.contract.bundle import Bundle, BundleWriter
 from conformance.contract.errors import ContractError
 from conformance.contract.recipe import Recipe
 from reference.environment import environment, prepare_process
+from reference.processes import process_index
 from reference.record_after import record_checkpoint, record_exchange, record_generation, record_merge
 from reference.record_inputs import record_batches, record_tokens
 from reference.record_model import record_adapters, record_logits, record_weights
+from reference.record_sharding import record_sharding
 from reference.record_training import record_gradients, record_one_step, record_optimizer, record_trajectory, start_members
 from reference.session import Progress, Session, timed
 
@@ -26,6 +28,7 @@ RUNGS: dict[str, Callable[[Session, BundleWriter], None]] = {
     "optimizer": record_optimizer,
     "one_step": record_one_step,
     "trajectory": record_trajectory,
+    "sharding": record_sharding,
     "checkpoint": record_checkpoint,
     "merge": record_merge,
     "generation": record_generation,
@@ -33,8 +36,9 @@ RUNGS: dict[str, Callable[[Session, BundleWriter], None]] = {
 
 
 def say(line: str, start: float = time.monotonic()) -> None:
-    """One progress line on stderr, with the seconds since this process began to record."""
-    print(f"[reference {time.monotonic() - start:6.1f} s] {line}", file=sys.stderr, flush=True)
+    """One progress line on stderr, with the seconds since this process began to record; of several processes the first speaks."""
+    if process_index() == 0:
+        print(f"[reference {time.monotonic() - start:6.1f} s] {line}", file=sys.stderr, flush=True)
 
 
 def check_rungs(rungs: Iterable[str] | None) -> tuple[str, ...]:

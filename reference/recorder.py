@@ -22,7 +22,7 @@ from conformance.contract.recipe import Recipe
 from reference.adapter import get_adapter
 from reference.data import IGNORED, RowFinder
 from reference.environment import environment
-from reference.model import export_weights
+from reference.model import each_weight, whole
 
 UNKNOWN = -2  # a row that is not one of the plan's
 RUN_OF = {"float32": "f32", "bfloat16": "bf16"}
@@ -31,7 +31,6 @@ Progress = Callable[[str], None]
 
 def _silent(line: str) -> None:
     pass
-
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ class Recorder(TrainerCallback):
 
         def clip_grad_norm(*args, **kwargs):
             norm = clip(*args, **kwargs)
-            self._grad_norm = float(norm)
+            self._grad_norm = float(whole(norm))
             return norm
 
         trainer.training_step, trainer.accelerator.clip_grad_norm_ = training_step, clip_grad_norm
@@ -151,7 +150,7 @@ class Recorder(TrainerCallback):
                 writer.array("trajectory", f"f32/{when}/{name}", value.astype(np.float32))
 
     def _digests(self) -> dict[str, str]:
-        return {name: sha256_array(value) for name, value in export_weights(self.trainer.model).items()}
+        return {name: sha256_array(value) for name, value in each_weight(self.trainer.model)}
 
     def _consume(self, inputs: dict[str, torch.Tensor]) -> Consumed:
         attention = inputs["attention_mask"].cpu().numpy()

@@ -14,9 +14,14 @@ PARTIAL = ".partial-"  # `get_last_checkpoint` looks for `checkpoint-<step>` alo
 STATE_TENSORS = 64
 
 
+def partial_of(target: Path) -> Path:
+    """Where `target` is written before it is whole."""
+    return target.with_name(PARTIAL + target.name)
+
+
 def write_whole(target: Path, write: Callable[[Path], None]) -> None:
     """Lets `write` fill a folder beside `target`, forces it to the disk, and renames it: `target` is whole or absent."""
-    partial = target.with_name(PARTIAL + target.name)
+    partial = partial_of(target)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     write(partial)

@@ -1,6 +1,5 @@
 """Training: TRL's SFTTrainer as the recipe's users run it, with four named corrections."""
 
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,8 @@ from conformance.contract.recipe import Recipe
 from reference.adapter import get_adapter
 from reference.data import TokenisedRow, arrange
 from reference.oracle import NoFloat32, arithmetic
-from reference.saver import write_whole
+from reference.processes import processes
+from reference.saver import partial_of, write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +78,22 @@ class ReferenceTrainer(SFTTrainer):
 
         def write(partial: Path) -> None:
             self._staging = str(partial)
+            self.accelerator.wait_for_everyone()  # the folder is there
             super(ReferenceTrainer, self)._save_checkpoint(model, trial)
+            self.accelerator.wait_for_everyone()  # every process has written its shards
             self._staging = None
+
+        def write_and_lift(partial: Path) -> None:
+            write(partial)
             for path in (partial / target.name).iterdir():
                 shutil.move(path, partial / path.name)
             (partial / target.name).rmdir()
 
-        write_whole(target, write)
-
-
-def processes() -> int:
-    """How many processes train together: `accelerate launch` and `torchrun` say it in WORLD_SIZE."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+        if self.is_world_process_zero():
+            write_whole(target, write_and_lift)
+        else:
+            write(partial_of(target))
+        self.accelerator.wait_for_everyone()  # the checkpoint stands under its name
 
 
 def trainer_config(recipe: Recipe, run: Run, out: Path) -> SFTConfig:
