@@ -13,7 +13,7 @@ from conformance.recipe_diff import consequences, flat
 ABSENT = "not recorded"
 # Shown in tables of their own, or too long to show.
 DIGESTS = ("recipe_sha256", "plan_sha256", "rows_sha256", "checkpoint_sha256", "code_sha256")
-PATHS = ("model.checkpoint", "data.rows")  # of each side's own machine
+PATHS = ("model.checkpoint", "data.rows", "generation.rows")  # of each side's own machine
 HIDDEN = ("files", "seeds", "stack", *DIGESTS)
 
 

@@ -4,7 +4,6 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import torch
 from transformers.trainer_utils import get_last_checkpoint
 
 from conformance.contract.draws import Tensors, philox
+from conformance.contract.run_record import Kill, Resume
 from reference.adapter import adapter_parameters
 from reference.recorder import Recorder
 from reference.saver import PARTIAL, load_state, save_forever, save_state, state_of
@@ -25,19 +25,6 @@ KILLS = 20
 LEAST_ELEMENTS = 1 << 20  # with m and v 12 MB a save: tens of milliseconds, so that a kill can land inside
 PATIENCE_S = 60.0
 REACH = 0.75  # of the measured save: noticing the folder takes time too, and a later kill finds the save finished
-
-
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """Whether the run resumed at `split` is the uninterrupted run, bit for bit."""
-
-    dropout: float
-    split: int
-    equal_loss: bool
-    equal_adapters: bool
-    equal_moments: bool
-    equal_position: bool
-    steps: int
 
 
 def resume_equality(session: Session, dropout: float) -> Resume:
@@ -70,18 +57,6 @@ def _finish(
 
 def _equal(a: Tensors, b: Tensors, names: set[str]) -> bool:
     return bool(names) and all(np.array_equal(a[name], b[name]) for name in names)
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """One kill, `delay_ms` after a save began; `partial`: it left an unfinished folder; `equal`: the last whole save restored."""
-
-    attempt: int
-    delay_ms: float
-    save_ms: float
-    partial: bool
-    restored_step: int
-    equal: bool
 
 
 def kills(session: Session) -> Iterator[Kill]:

@@ -7,11 +7,12 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from conformance.contract.errors import ContractError
 from conformance.contract.recipe import load_recipe
+from conformance.contract.run_record import RUN_OF
 from reference import record as recording
 from reference.adapter import save_adapter
 from reference.environment import prepare_process
 from reference.processes import ending_together, process_index
-from reference.recorder import RUN_OF, Recorder
+from reference.recorder import Recorder
 from reference.session import Session
 from reference.sharding import use_sharding
 from reference.train import Run

@@ -1,23 +1,11 @@
 """Greedy generation by transformers, with what each choice weighed; the same choices teacher-forced."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 
+from conformance.contract.choices import END, Choices, ended
 from conformance.contract.plan import Plan
 from reference.oracle import arithmetic
-
-END = -1  # fills a prompt's row after its last token
-
-
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """Per prompt (G) and new token (K): id int32 (-1 after the end, EOS included), log-probability and top-2 gap float32."""
-
-    ids_GK: np.ndarray
-    logprobs_GK: np.ndarray
-    gaps_GK: np.ndarray
 
 
 def generate(model, plan: Plan, precision: str) -> Choices:
@@ -33,7 +21,7 @@ def generate(model, plan: Plan, precision: str) -> Choices:
             eos_token_id=list(plan.eos_ids), pad_token_id=plan.pad_id, return_dict_in_generate=True, output_logits=True,
         )  # fmt: skip
     new = out.sequences[:, ids.shape[1] :]
-    return _choices(_ended(new.numpy(), plan), torch.stack(out.logits, 1).float(), plan.max_new_tokens)
+    return _choices(ended(new.numpy(), plan), torch.stack(out.logits, 1).float(), plan.max_new_tokens)
 
 
 def generate_uncached(model, plan: Plan, guess_GK: np.ndarray, precision: str) -> np.ndarray:
@@ -44,7 +32,7 @@ def generate_uncached(model, plan: Plan, guess_GK: np.ndarray, precision: str) -
     ids, is_final = guess_GK, False
     while not is_final:
         argmax = forced(model, plan, np.where(ids == END, plan.pad_id, ids), precision)[0]
-        chosen = _ended(argmax, plan)
+        chosen = ended(argmax, plan)
         ids, is_final = chosen, np.array_equal(chosen, ids)
     return ids
 
@@ -61,19 +49,6 @@ def forced(model, plan: Plan, ids_GK: np.ndarray, precision: str) -> tuple[np.nd
         choices.append(_choices(written[None], logits, ids_GK.shape[1]))
     columns = (np.concatenate([getattr(one, name) for one in choices]) for name in Choices.__slots__)
     return np.stack(argmax), Choices(*columns)
-
-
-def stop_reason(ids_K: np.ndarray, plan: Plan) -> tuple[str, int]:
-    """("eos" or "length", number of new tokens with the EOS)."""
-    written = ids_K[ids_K != END]
-    return ("eos" if written[-1] in plan.eos_ids else "length"), len(written)
-
-
-def _ended(new_GK: np.ndarray, plan: Plan) -> np.ndarray:
-    """-1 behind the first EOS of each row, where transformers pads."""
-    is_eos = np.isin(new_GK, plan.eos_ids)
-    after = np.cumsum(is_eos, 1) - is_eos > 0
-    return np.where(after, END, new_GK).astype(np.int32)
 
 
 def _choices(ids_GK: np.ndarray, logits_GKV: torch.Tensor, width: int) -> Choices:

@@ -17,7 +17,6 @@ from reference.oracle import use_float64_constants
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f64": torch.float64}
 CHECKPOINT_PRECISION = {"bfloat16": "bf16", "float32": "f32"}  # recipe.model.dtype -> precision
-PREFIXES = (PREFIX, "model.")
 LEFT_OUT = {
     "model.vision_tower.": "vision tower: the recipe trains text only",
     "model.embed_vision.": "vision embedder: the recipe trains text only",

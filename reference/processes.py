@@ -14,7 +14,6 @@ class ProcessLostError(Exception):
     """Another process of the run ended, so this one cannot go on."""
 
 
-
 def processes() -> int:
     """How many processes train together."""
     return int(os.environ.get("WORLD_SIZE", "1"))

@@ -1,22 +1,22 @@
 """Records a recipe: one function a rung, each writing what docs/bundle.md names for it."""
 
-import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from conformance.contract.bundle import Bundle, BundleWriter
 from conformance.contract.errors import ContractError
+from conformance.contract.progress import Progress, Speaker, check_rungs, timed
 from conformance.contract.recipe import Recipe
 from reference.environment import environment, prepare_process
-from reference.processes import process_index
 from reference.record_after import record_checkpoint, record_exchange, record_generation, record_merge
 from reference.record_inputs import record_batches, record_tokens
 from reference.record_model import record_adapters, record_logits, record_weights
 from reference.record_sharding import record_sharding
 from reference.record_training import record_gradients, record_one_step, record_optimizer, record_trajectory, start_members
-from reference.session import Progress, Session, timed
+from reference.session import Session
+
+say = Speaker("reference")
 
 RUNGS: dict[str, Callable[[Session, BundleWriter], None]] = {
     "tokens": record_tokens,
@@ -35,24 +35,9 @@ RUNGS: dict[str, Callable[[Session, BundleWriter], None]] = {
 }
 
 
-def say(line: str, start: float = time.monotonic()) -> None:
-    """One progress line on stderr, with the seconds since this process began to record; of several processes the first speaks."""
-    if process_index() == 0:
-        print(f"[reference {time.monotonic() - start:6.1f} s] {line}", file=sys.stderr, flush=True)
-
-
-def check_rungs(rungs: Iterable[str] | None) -> tuple[str, ...]:
-    """In the ladder's order; an unknown name is refused."""
-    chosen = tuple(RUNGS) if rungs is None else tuple(rungs)
-    unknown = [rung for rung in chosen if rung not in RUNGS]
-    if unknown:
-        raise ContractError(f"rung {unknown[0]!r} is not one of {', '.join(RUNGS)}")
-    return tuple(rung for rung in RUNGS if rung in chosen)
-
-
 def record(recipe: Recipe, out: Path, rungs: Iterable[str] | None = None, progress: Progress = say, jobs: int = 1) -> None:
     """Writes the bundle `out`, whole or not at all; `jobs` > 1 runs the repeated trainings in further processes."""
-    chosen = check_rungs(rungs)
+    chosen = check_rungs(rungs, RUNGS)
     prepare_process()
     processes = jobs if "trajectory" in chosen else 1
     with (

@@ -12,16 +12,17 @@ from conformance.contract.bundle import BundleWriter
 from conformance.contract.digest import sha256_array, sha256_json
 from conformance.contract.draws import Tensors, WarmState, perturbed
 from conformance.contract.optimizer_cases import optimizer_cases
+from conformance.contract.progress import Progress
 from conformance.contract.recipe import Recipe
+from conformance.contract.run_record import DEFAULT_DROPOUT, StepLine, write_steps
 from reference.adapter import set_adapter
 from reference.data import TokenisedRow, tokenise
 from reference.environment import prepare_process
-from reference.recorder import Recorder, StepLine, write_steps
-from reference.session import Progress, Session
+from reference.recorder import Recorder
+from reference.session import Session
 from reference.step import StepGradients, micro_batches, run_chain, step_gradients, warm_step
 from reference.train import Run
 
-DEFAULT_DROPOUT = 0.1  # of the dropout runs, where the recipe has none
 ACCUMULATIONS = (1, 2, 4)
 FLOOR_SAMPLES = 4  # beside the warm state's own
 OTHER_RATE = 1.25  # times the learning rates of the run that shows what the statistics can see

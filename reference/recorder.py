@@ -6,8 +6,6 @@
 """
 
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,49 +16,13 @@ from transformers import Trainer, TrainerCallback
 from conformance.contract.bundle import BundleWriter
 from conformance.contract.digest import sha256_array, sha256_bytes, tensor_bytes
 from conformance.contract.plan import EMPTY, Plan, make_plan
+from conformance.contract.progress import Progress, silent
 from conformance.contract.recipe import Recipe
+from conformance.contract.run_record import RUN_OF, UNKNOWN, Consumed, StepLine, write_batches, write_steps
 from reference.adapter import get_adapter
 from reference.data import IGNORED, RowFinder
 from reference.environment import environment
 from reference.model import each_weight, whole
-
-UNKNOWN = -2  # a row that is not one of the plan's
-RUN_OF = {"float32": "f32", "bfloat16": "bf16"}
-Progress = Callable[[str], None]
-
-
-def _silent(line: str) -> None:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Consumed:
-    """One micro-batch of one shard as the training step took it; lists have an entry a row, an empty row counts nothing."""
-
-    step: int
-    micro: int
-    shard: int
-    rows: list[int]
-    tokens: list[int]
-    loss_tokens: list[int]
-    ids_sha256: list[str]
-    mask_sha256: list[str]
-    width: int
-    pad_side: str
-    attended: list[int]
-
-
-@dataclass(frozen=True, slots=True)
-class StepLine:
-    """One optimizer step over all micro-batches and shards; grad_norm before clipping."""
-
-    step: int
-    loss: float
-    grad_norm: float
-    learning_rate: float
-    rows: int
-    tokens: int
-    loss_tokens: int
 
 
 class Recorder(TrainerCallback):
@@ -69,7 +31,7 @@ class Recorder(TrainerCallback):
     Consumption is noted in `training_step`: accelerate's loader has already collated the next batch by then.
     """
 
-    def __init__(self, path: Path | str | None, recipe: Recipe, *, plan: Plan | None = None, progress: Progress = _silent):
+    def __init__(self, path: Path | str | None, recipe: Recipe, *, plan: Plan | None = None, progress: Progress = silent):
         self.path, self.recipe, self.plan, self.progress = path, recipe, plan or make_plan(recipe), progress
         self.consumed: list[Consumed] = []
         self.steps: list[StepLine] = []
@@ -130,11 +92,7 @@ class Recorder(TrainerCallback):
         self.write_adapters(writer)
 
     def write_batches(self, writer: BundleWriter) -> None:
-        for consumed in self.consumed:
-            writer.line("batches", "consumed", **asdict(consumed))
-        for line in self.steps:
-            counts = {"rows": line.rows, "tokens": line.tokens, "loss_tokens": line.loss_tokens}
-            writer.line("batches", "steps", step=line.step, learning_rate=line.learning_rate, **counts)
+        write_batches(writer, self.consumed, self.steps)
 
     def write_frozen(self, writer: BundleWriter) -> None:
         for name, before in self.frozen_before.items():
@@ -181,13 +139,6 @@ class Recorder(TrainerCallback):
         tokens, targets = (sum(sum(getattr(one, key)) for one, _ in shards) for key in ("tokens", "loss_tokens"))
         step = shards[0][0].step
         return StepLine(step, loss, self._grad_norm, self._learning_rate, len(rows), tokens, targets)
-
-
-def write_steps(writer: BundleWriter, run: str, steps: list[StepLine]) -> None:
-    for line in steps:
-        fields = asdict(line)
-        del fields["rows"]
-        writer.line("trajectory", "step", run=run, **fields)
 
 
 def _pad_side(attention_BT: np.ndarray) -> str:

@@ -1,9 +1,7 @@
 """What the recording of one recipe shares: plan, tokenised rows, fresh models and trainers, the main run."""
 
-import time
-from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,12 +10,13 @@ from peft import PeftModel
 
 from conformance.contract.draws import Tensors, WarmState, initial_adapter, warm_state
 from conformance.contract.plan import Plan, make_plan
+from conformance.contract.progress import Progress
 from conformance.contract.recipe import Recipe
 from conformance.contract.topology import Weight
 from reference.adapter import adapted, attach_adapter, set_adapter
 from reference.data import TokenisedRow, load_tokenizer, tokenise
 from reference.model import load_checkpoint
-from reference.recorder import Progress, Recorder
+from reference.recorder import Recorder
 from reference.train import ReferenceTrainer, Run, make_trainer, train
 
 
@@ -94,12 +93,3 @@ class Session:
         """The float32 run that *batches*, *adapters*, *trajectory*, *merge* and *generation* build on."""
         run = Run(checkpointing=self.recipe.remat.policy != "none", seed=self.recipe.seeds.dropout)
         return self.recorded_run(self.initial, run, label="f32")
-
-
-@contextmanager
-def timed(progress: Progress, name: str) -> Iterator[None]:
-    """Says when a rung is done, and how many seconds it took."""
-    start = time.monotonic()
-    progress(f"{name} ...")
-    yield
-    progress(f"{name} done in {time.monotonic() - start:.1f} s")

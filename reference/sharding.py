@@ -17,13 +17,15 @@ from accelerate.utils.launch import prepare_multi_gpu_env
 from torch.distributed.tensor import DTensor
 
 from conformance.contract.draws import Tensors
+from conformance.contract.progress import Progress
 from conformance.contract.recipe import Recipe
+from conformance.contract.run_record import StepLine
 from conformance.contract.sharding import FSDP, STEPS
 from reference.adapter import adapter_parameters
 from reference.data import TokenisedRow
 from reference.model import to_numpy, weights_of
 from reference.processes import processes
-from reference.recorder import Progress, Recorder, StepLine
+from reference.recorder import Recorder
 from reference.session import Session
 from reference.step import MOMENTS, StepGradients
 from reference.train import ReferenceTrainer, Run, train

@@ -4,7 +4,6 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import numpy as np
 from tunix.sft.checkpoint_manager import CheckpointManager
 
 from conformance.contract.draws import Tensors, philox
+from conformance.contract.run_record import Kill, Resume
 from tpu_impl.adapter import get_adapter
 from tpu_impl.optimizer import AdamState, part_of
 from tpu_impl.recorder import Recorder
@@ -25,19 +25,6 @@ KILLS = 20
 LEAST_ELEMENTS = 1 << 20  # with m and v 12 MB a save: a kill can land inside
 PATIENCE_S = 60.0
 REACH = 0.75  # of the measured save: noticing the folder takes time too, and a later kill finds the save finished
-
-
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """Whether the run resumed at `split` is the uninterrupted run, bit for bit."""
-
-    dropout: float
-    split: int
-    equal_loss: bool
-    equal_adapters: bool
-    equal_moments: bool
-    equal_position: bool
-    steps: int
 
 
 def resume_equality(session: Session, dropout: float) -> Resume:
@@ -69,18 +56,6 @@ def _finish(session: Session, run: Run, start: Tensors, out: Path) -> tuple[Reco
 
 def _equal(a: Tensors, b: Tensors, names: set[str]) -> bool:
     return bool(names) and all(np.array_equal(a[name], b[name]) for name in names)
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """One kill, `delay_ms` after a save began; `partial`: it left an unfinished folder; `equal`: the last whole save restored."""
-
-    attempt: int
-    delay_ms: float
-    save_ms: float
-    partial: bool
-    restored_step: int
-    equal: bool
 
 
 def kills(session: Session) -> Iterator[Kill]:

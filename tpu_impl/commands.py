@@ -4,10 +4,11 @@ import argparse
 
 from conformance.contract.errors import ContractError
 from conformance.contract.recipe import load_recipe
+from conformance.contract.run_record import RUN_OF
 from tpu_impl import record as recording
 from tpu_impl.adapter import save_adapter
 from tpu_impl.environment import prepare_process
-from tpu_impl.recorder import RUN_OF, Recorder
+from tpu_impl.recorder import Recorder
 from tpu_impl.session import Session
 from tpu_impl.train import Run, run_data
 from tpu_impl.train import train as run_trainer

@@ -1,27 +1,16 @@
 """Greedy generation with Tunix's cache, with what each choice weighed; the same choices teacher-forced."""
 
 import functools
-from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from conformance.contract.choices import END, Choices, ended
 from conformance.contract.plan import Plan
 from tpu_impl.data import positions_of
 from tpu_impl.model import logits_of
-
-END = -1  # fills a prompt's row after its last token
-
-
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """Per prompt (G) and new token (K): id int32 (-1 after the end, EOS included), log-probability and top-2 gap float32."""
-
-    ids_GK: np.ndarray
-    logprobs_GK: np.ndarray
-    gaps_GK: np.ndarray
 
 
 def generate(model, plan: Plan) -> Choices:
@@ -44,7 +33,7 @@ def generate(model, plan: Plan) -> Choices:
         token_G, weighed, cache = _choose(graphdef, state, token_G[:, None], positions_GL[:, at : at + 1], cache, visible)
         chosen.append((token_G, *weighed))
     ids, logprobs, gaps = (np.stack(values, 1) for values in zip(*jax.device_get(chosen), strict=True))
-    return _choices(_ended(ids, plan), logprobs, gaps)
+    return _choices(ended(ids, plan), logprobs, gaps)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -70,7 +59,7 @@ def generate_uncached(model, plan: Plan, guess_GK: np.ndarray) -> np.ndarray:
     ids, is_final = guess_GK, False
     while not is_final:
         argmax = forced(model, plan, np.where(ids == END, plan.pad_id, ids))[0]
-        chosen = _ended(argmax, plan)
+        chosen = ended(argmax, plan)
         ids, is_final = chosen, np.array_equal(chosen, ids)
     return ids
 
@@ -99,24 +88,11 @@ def _force(graphdef, state, rows_GT, attended_GT, positions_GT, starts_G, given_
     return argmax, logprobs, gaps
 
 
-def stop_reason(ids_K: np.ndarray, plan: Plan) -> tuple[str, int]:
-    """("eos" or "length", number of new tokens with the EOS)."""
-    written = ids_K[ids_K != END]
-    return ("eos" if written[-1] in plan.eos_ids else "length"), len(written)
-
-
 def _left_padded(plan: Plan) -> tuple[np.ndarray, np.ndarray]:
     """(ids int32, attended bool) [G,P]"""
     length = max(map(len, plan.prompts))
     ids = np.stack([np.pad(prompt, (length - len(prompt), 0), constant_values=plan.pad_id) for prompt in plan.prompts])
     return ids.astype(np.int32), np.arange(length) >= length - np.asarray(list(map(len, plan.prompts)))[:, None]
-
-
-def _ended(new_GK: np.ndarray, plan: Plan) -> np.ndarray:
-    """-1 behind the first EOS of each row."""
-    is_eos = np.isin(new_GK, plan.eos_ids)
-    after = np.cumsum(is_eos, 1) - is_eos > 0
-    return np.where(after, END, new_GK).astype(np.int32)
 
 
 def _choices(ids_GK: np.ndarray, logprobs_GK: np.ndarray, gaps_GK: np.ndarray) -> Choices:

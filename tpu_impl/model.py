@@ -22,7 +22,6 @@ from tpu_impl.taps import watch
 
 DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16}
 CHECKPOINT_PRECISION = {"float32": "f32", "bfloat16": "bf16"}  # the recipe's name of a checkpoint's dtype -> precision
-PREFIXES = (PREFIX, "model.")
 LEFT_OUT = {
     "model.vision_tower.": "vision tower: the recipe trains text only",
     "model.embed_vision.": "vision embedder: the recipe trains text only",

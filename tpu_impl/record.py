@@ -1,19 +1,20 @@
 """Records a recipe: one function a rung, each writing what docs/bundle.md names for it."""
 
-import sys
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from conformance.contract.bundle import Bundle, BundleWriter
 from conformance.contract.errors import ContractError
+from conformance.contract.progress import Progress, Speaker, check_rungs, timed
 from conformance.contract.recipe import Recipe
 from tpu_impl.environment import environment, prepare_process
 from tpu_impl.record_after import record_checkpoint, record_exchange, record_generation, record_merge
 from tpu_impl.record_inputs import record_batches, record_tokens
 from tpu_impl.record_model import record_adapters, record_logits, record_weights
 from tpu_impl.record_training import record_gradients, record_one_step, record_optimizer, record_trajectory
-from tpu_impl.session import Progress, Session, timed
+from tpu_impl.session import Session
+
+say = Speaker("port")
 
 RUNGS: dict[str, Callable[[Session, BundleWriter], None]] = {
     "tokens": record_tokens,
@@ -31,23 +32,9 @@ RUNGS: dict[str, Callable[[Session, BundleWriter], None]] = {
 }
 
 
-def say(line: str, start: float = time.monotonic()) -> None:
-    """One progress line on stderr, with the seconds since this process began to record."""
-    print(f"[port {time.monotonic() - start:6.1f} s] {line}", file=sys.stderr, flush=True)
-
-
-def check_rungs(rungs: Iterable[str] | None) -> tuple[str, ...]:
-    """In the ladder's order; an unknown name is refused."""
-    chosen = tuple(RUNGS) if rungs is None else tuple(rungs)
-    unknown = [rung for rung in chosen if rung not in RUNGS]
-    if unknown:
-        raise ContractError(f"rung {unknown[0]!r} is not one of {', '.join(RUNGS)}")
-    return tuple(rung for rung in RUNGS if rung in chosen)
-
-
 def record(recipe: Recipe, out: Path, rungs: Iterable[str] | None = None, progress: Progress = say) -> None:
     """Writes the bundle `out`, whole or not at all."""
-    chosen = check_rungs(rungs)
+    chosen = check_rungs(rungs, RUNGS)
     prepare_process()
     with Session(recipe, progress) as session, BundleWriter(out, stack="port", recipe=recipe, plan=session.plan) as writer:
         for rung in chosen:

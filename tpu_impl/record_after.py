@@ -6,19 +6,16 @@ from pathlib import Path
 import numpy as np
 
 from conformance.contract.bundle import Bundle, BundleWriter, ExchangeWriter
-from conformance.contract.checkpoint_files import read_metadata, read_tensors, shard_names
-from conformance.contract.digest import sha256_array
+from conformance.contract.choices import FOLDERS, write_choices, write_forced, write_merged_tensors
 from conformance.contract.draws import loud_adapter
+from conformance.contract.run_record import DEFAULT_DROPOUT
 from tpu_impl.adapter import load_adapter
 from tpu_impl.checkpoint import kills, resume_equality
-from tpu_impl.generate import Choices, forced, generate, generate_uncached, stop_reason
+from tpu_impl.generate import forced, generate, generate_uncached
 from tpu_impl.merge import merge, write_adapter, wrong_merges
 from tpu_impl.model import load_checkpoint
 from tpu_impl.probe import plain_logits
-from tpu_impl.record_training import DEFAULT_DROPOUT
 from tpu_impl.session import Session
-
-FOLDERS = {"trained": ("adapter", "merged"), "loud": ("adapter-loud", "merged-loud")}
 
 
 def record_checkpoint(session: Session, writer: BundleWriter) -> None:
@@ -36,7 +33,7 @@ def record_merge(session: Session, writer: BundleWriter) -> None:
         tensors = merge(session.recipe, adapter, merged_folder)
         for weight in session.weights:
             writer.array("merge", f"{kind}/{weight.name}", tensors[f"{weight.name}.weight"])
-        _write_tensor_lines(session, writer, kind, merged_folder)
+        write_merged_tensors(writer, kind, merged_folder, session.recipe.checkpoint_dir)
         writer.array("merge", f"{kind}/merged/logits", plain_logits(session.with_base(merged_folder), session.plan))
         writer.array("merge", f"{kind}/unmerged/logits", plain_logits(_reloaded(session, adapter_folder), session.plan))
     for control, weights in wrong_merges(session.recipe, loud, tuple(weight.name for weight in session.weights)).items():
@@ -51,36 +48,17 @@ def _reloaded(session: Session, folder: Path):
     return model
 
 
-def _write_tensor_lines(session: Session, writer: BundleWriter, kind: str, folder: Path) -> None:
-    """What the written files hold, read back."""
-    base = read_tensors(session.recipe.checkpoint_dir)
-    forms = {read_metadata(folder / shard).get("format", "") for shard in shard_names(folder)}
-    for name, value in read_tensors(folder).items():
-        writer.line(
-            "merge", "tensors", adapter=kind, name=name, dtype=value.dtype.name, shape=list(value.shape),
-            sha256=sha256_array(value), touched=not np.array_equal(value, base[name]), metadata_format=" ".join(sorted(forms)),
-        )  # fmt: skip
-
-
 def record_generation(session: Session, writer: BundleWriter) -> None:
     folder = session.scratch / "generating"
     merge(session.recipe, session.main_run.final, folder)
     for precision in ("f32", "bf16"):
         model = load_checkpoint(folder, precision)
         choices = generate(model, session.plan)
-        _write_choices(session, writer, precision, choices)
+        write_choices(writer, session.plan, precision, choices)
         writer.array("generation", f"{precision}/forced_argmax", forced(model, session.plan, choices.ids_GK)[0])
         if precision == "f32":
             writer.array("generation", "f32/top2_gap", choices.gaps_GK)
             writer.array("generation", "f32.nocache/ids", generate_uncached(model, session.plan, choices.ids_GK))
-
-
-def _write_choices(session: Session, writer: BundleWriter, precision: str, choices: Choices) -> None:
-    writer.array("generation", f"{precision}/ids", choices.ids_GK)
-    writer.array("generation", f"{precision}/logprobs", choices.logprobs_GK)
-    for prompt, ids in enumerate(choices.ids_GK):
-        reason, count = stop_reason(ids, session.plan)
-        writer.line("generation", "stops", precision=precision, prompt=prompt, reason=reason, new_tokens=count)
 
 
 def record_exchange(session: Session, bundle: Bundle, peer: Bundle) -> None:
@@ -95,5 +73,4 @@ def record_exchange(session: Session, bundle: Bundle, peer: Bundle) -> None:
         for precision in ("f32", "bf16"):
             model = load_checkpoint(peer.folder(FOLDERS["trained"][1]), precision)
             argmax, choices = forced(model, session.plan, ids_GK)
-            for key, value in (("argmax", argmax), ("gap", choices.gaps_GK), ("logprobs", choices.logprobs_GK)):
-                writer.array(f"forced/{precision}/{key}", value)
+            write_forced(writer, precision, argmax, choices)

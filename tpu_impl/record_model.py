@@ -1,20 +1,15 @@
 """Records the rungs *weights*, *adapters* and *logits*."""
 
-import shutil
-from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 
 from conformance.contract.bundle import BundleWriter
-from conformance.contract.checkpoint_files import INDEX, SINGLE, read_tensors, write_file
-from conformance.contract.digest import sha256_array, sha256_json
+from conformance.contract.checkpoint_files import read_tensors
 from conformance.contract.draws import loud_adapter
-from conformance.contract.errors import ContractError
-from conformance.contract.topology import PREFIX
+from conformance.contract.variants import write_weights
 from tpu_impl.adapter import ALPHA_CONTROL, get_adapter, lora_weights, measured_scale, own_init, scaled, set_remat, split_kv
-from tpu_impl.model import CHECKPOINT_PRECISION, PREFIXES, export_weights, left_out, load_checkpoint
+from tpu_impl.model import CHECKPOINT_PRECISION, export_weights, left_out, load_checkpoint
 from tpu_impl.optimizer import AdamState, part_of
 from tpu_impl.probe import Probed, left_padded, plain_logits, probe
 from tpu_impl.session import Session
@@ -25,53 +20,12 @@ OWN_SEEDS = (0, 1)
 
 
 def record_weights(session: Session, writer: BundleWriter) -> None:
-    files, own = read_tensors(session.recipe.checkpoint_dir), CHECKPOINT_PRECISION[session.recipe.model.dtype]
-    for tensor, value in export_weights(session.base(own)).items():
-        writer.line("weights", "tensors", name=tensor, dtype=value.dtype.name, shape=list(value.shape), sha256=sha256_array(value))
-    outside = left_out(files)
-    for tensor, reason in outside.items():
-        writer.line("weights", "left_out", name=tensor, reason=reason)
-    kept = {tensor: value for tensor, value in files.items() if tensor not in outside}
-    for prefix in PREFIXES:
-        folder = variant_checkpoint(session, prefix.strip("."), {_under(prefix, key): value for key, value in kept.items()})
-        digests = {key: sha256_array(value) for key, value in export_weights(load_checkpoint(folder, own)).items()}
-        writer.line("weights", "prefixes", prefix=prefix, sha256=sha256_json(digests))
-    for case, tensor, tensors in broken_checkpoints(kept):
-        message = refusal(variant_checkpoint(session, case, tensors))
-        writer.line("weights", "refusals", case=case, tensor=tensor, refused=bool(message), message=message)
-
-
-def _under(prefix: str, tensor: str) -> str:
-    return tensor.replace(PREFIX, prefix) if tensor.startswith(PREFIX) else tensor
-
-
-def variant_checkpoint(session: Session, label: str, tensors: dict[str, np.ndarray]) -> Path:
-    """The checkpoint's configuration with other tensors, in one file."""
-    folder = session.scratch / label
-    folder.mkdir()
-    for path in session.recipe.checkpoint_dir.iterdir():
-        if path.is_file() and path.suffix != ".safetensors" and path.name != INDEX:
-            shutil.copyfile(path, folder / path.name)
-    write_file(folder / SINGLE, tensors, {"format": "pt"})
-    return folder
-
-
-def broken_checkpoints(tensors: dict[str, np.ndarray]) -> Iterator[tuple[str, str, dict[str, np.ndarray]]]:
-    """(case, the tensor at fault, tensors): one missing, one too many, one transposed."""
-    victim = f"{PREFIX}layers.1.self_attn.q_proj.weight"
-    extra = f"{PREFIX}layers.1.self_attn.z_proj.weight"
-    yield "missing", victim, {key: value for key, value in tensors.items() if key != victim}
-    yield "extra", extra, tensors | {extra: tensors[victim]}
-    yield "shape", victim, tensors | {victim: np.ascontiguousarray(tensors[victim].T)}
-
-
-def refusal(folder: Path) -> str:
-    """The message with which loading `folder` is refused; empty when it loads."""
-    try:
-        load_checkpoint(folder)
-    except ContractError as error:
-        return str(error).replace(str(folder), folder.name)  # the scratch folder has another name in every run
-    return ""
+    precision = CHECKPOINT_PRECISION[session.recipe.model.dtype]
+    checkpoint = session.recipe.checkpoint_dir
+    write_weights(
+        writer, checkpoint, session.scratch, lambda folder: export_weights(load_checkpoint(folder, precision)),
+        left_out(read_tensors(checkpoint)),
+    )  # fmt: skip
 
 
 def record_adapters(session: Session, writer: BundleWriter) -> None:

@@ -4,13 +4,13 @@ from conformance.contract.bundle import BundleWriter
 from conformance.contract.digest import sha256_array, sha256_json
 from conformance.contract.optimizer_cases import optimizer_cases
 from conformance.contract.plan import EMPTY, Step
+from conformance.contract.run_record import DEFAULT_DROPOUT
 from tpu_impl.adapter import set_remat
 from tpu_impl.data import Batch, TokenisedRow, arrange, tokenise
 from tpu_impl.session import Session
 from tpu_impl.step import StepGradients, run_chain, step_gradients, warm_step
 from tpu_impl.train import Run
 
-DEFAULT_DROPOUT = 0.1  # of the dropout runs, where the recipe has none
 ACCUMULATIONS = (1, 2, 4)
 REMAT = ("block", "decoder", "ours")
 

@@ -6,8 +6,6 @@
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,44 +16,13 @@ from conformance.contract.bundle import BundleWriter
 from conformance.contract.digest import sha256_array, sha256_bytes
 from conformance.contract.errors import ContractError
 from conformance.contract.plan import EMPTY, Plan, make_plan
+from conformance.contract.progress import Progress, silent
 from conformance.contract.recipe import Recipe
+from conformance.contract.run_record import RUN_OF, UNKNOWN, Consumed, StepLine, write_batches, write_steps
 from tpu_impl.adapter import get_adapter
 from tpu_impl.environment import environment
 from tpu_impl.model import export_weights
 from tpu_impl.optimizer import AdamState, ClipState, part_of
-
-UNKNOWN = -2  # a row that is not one of the plan's
-RUN_OF = {"float32": "f32", "bfloat16": "bf16"}
-
-
-@dataclass(frozen=True, slots=True)
-class Consumed:
-    """One micro-batch of one shard as the training step took it; lists have an entry a row, an empty row counts nothing."""
-
-    step: int
-    micro: int
-    shard: int
-    rows: list[int]
-    tokens: list[int]
-    loss_tokens: list[int]
-    ids_sha256: list[str]
-    mask_sha256: list[str]
-    width: int
-    pad_side: str
-    attended: list[int]
-
-
-@dataclass(frozen=True, slots=True)
-class StepLine:
-    """One optimizer step over all micro-batches and shards; grad_norm before clipping."""
-
-    step: int
-    loss: float
-    grad_norm: float
-    learning_rate: float
-    rows: int
-    tokens: int
-    loss_tokens: int
 
 
 class Recorder(hooks.TrainingHooks):
@@ -65,7 +32,7 @@ class Recorder(hooks.TrainingHooks):
     that a resumed run skips.
     """
 
-    def __init__(self, path: Path | str | None, recipe: Recipe, *, plan: Plan | None = None, progress: Callable = lambda line: None):
+    def __init__(self, path: Path | str | None, recipe: Recipe, *, plan: Plan | None = None, progress: Progress = silent):
         self.path, self.recipe, self.plan, self.progress = path, recipe, plan or make_plan(recipe), progress
         self.consumed: list[Consumed] = []
         self.steps: list[StepLine] = []
@@ -139,11 +106,7 @@ class Recorder(hooks.TrainingHooks):
                 writer.array("trajectory", f"f32/{when}/{name}", value.astype(np.float32))
 
     def write_batches(self, writer: BundleWriter) -> None:
-        for consumed in self.consumed:
-            writer.line("batches", "consumed", **asdict(consumed))
-        for line in self.steps:
-            counts = {"rows": line.rows, "tokens": line.tokens, "loss_tokens": line.loss_tokens}
-            writer.line("batches", "steps", step=line.step, learning_rate=line.learning_rate, **counts)
+        write_batches(writer, self.consumed, self.steps)
 
     def write_frozen(self, writer: BundleWriter) -> None:
         for name, before in self.frozen_before.items():
@@ -151,10 +114,7 @@ class Recorder(hooks.TrainingHooks):
 
     def write_run(self, writer: BundleWriter, run: str, seed: int, dropout: float) -> None:
         writer.line("trajectory", "run", run=run, precision=run.split("-")[0], seed=seed, dropout=dropout)
-        for line in self.steps:
-            fields = asdict(line)
-            del fields["rows"]
-            writer.line("trajectory", "step", run=run, **fields)
+        write_steps(writer, run, self.steps)
 
     def _finish(self) -> None:
         if self.path:

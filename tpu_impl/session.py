@@ -1,9 +1,7 @@
 """What the recording of one recipe shares: plan, tokenised rows, models, the main run."""
 
 import dataclasses
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import cache, cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +10,7 @@ from flax import nnx
 
 from conformance.contract.draws import Tensors, WarmState, initial_adapter, warm_state
 from conformance.contract.plan import Plan, make_plan
+from conformance.contract.progress import Progress
 from conformance.contract.recipe import Recipe
 from conformance.contract.topology import Weight
 from tpu_impl.adapter import adapted, attach_adapter, set_adapter, split_kv
@@ -20,8 +19,6 @@ from tpu_impl.environment import compilation_cache
 from tpu_impl.model import load_checkpoint
 from tpu_impl.recorder import Recorder
 from tpu_impl.train import Run, Trainer, make_trainer, run_data, train
-
-Progress = Callable[[str], None]
 
 
 class Session:
@@ -107,12 +104,3 @@ class Session:
     def main_run(self) -> Recorder:
         """The float32 run that *batches*, *adapters*, *trajectory*, *merge* and *generation* build on."""
         return self.recorded_run(self.initial, Run(seed=self.recipe.seeds.dropout), label="f32")[0]
-
-
-@contextmanager
-def timed(progress: Progress, name: str) -> Iterator[None]:
-    """Says when a rung is done, and how many seconds it took."""
-    start = time.monotonic()
-    progress(f"{name} ...")
-    yield
-    progress(f"{name} done in {time.monotonic() - start:.1f} s")

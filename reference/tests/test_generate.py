@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from reference.generate import END, forced, generate, generate_uncached, stop_reason
+from conformance.contract.choices import END, stop_reason
+from reference.generate import forced, generate, generate_uncached
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,10 @@ import torch
 
 from conformance.contract.checkpoint_files import read_tensors
 from conformance.contract.errors import ContractError
+from conformance.contract.variants import broken, variant
 from reference.model import export_weights, load_checkpoint
 from reference.oracle import NoFloat32, oracle
 from reference.probe import plain_logits
-from reference.record_model import broken_checkpoints, variant_checkpoint
 
 
 def forward(model) -> torch.Tensor:
@@ -46,14 +46,14 @@ def test_float32_is_near_the_oracle_and_bfloat16_is_not(session):
 @pytest.mark.parametrize("case", ["missing", "extra", "shape"])
 def test_a_wrong_checkpoint_is_refused_by_name(session, case):
     tensors = read_tensors(session.recipe.checkpoint_dir)
-    tensor, broken = next((t, b) for c, t, b in broken_checkpoints(tensors) if c == case)
+    tensor, wrong = next((t, b) for c, t, b in broken(tensors) if c == case)
     with pytest.raises(ContractError, match=tensor.replace(".", r"\.")):
-        load_checkpoint(variant_checkpoint(session, f"test-{case}", broken))
+        load_checkpoint(variant(session.recipe.checkpoint_dir, session.scratch, f"test-{case}", wrong))
 
 
 def test_a_text_only_prefix_loads_to_the_same_tensors(session):
     tensors = read_tensors(session.recipe.checkpoint_dir)
     plain = {name.replace("language_model.", ""): value for name, value in tensors.items()}
-    exported = export_weights(load_checkpoint(variant_checkpoint(session, "test-prefix", plain), "bf16"))
+    exported = export_weights(load_checkpoint(variant(session.recipe.checkpoint_dir, session.scratch, "test-prefix", plain), "bf16"))
     assert exported.keys() == tensors.keys()
     assert all(np.array_equal(exported[name], value) for name, value in tensors.items())

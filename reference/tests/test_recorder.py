@@ -6,8 +6,9 @@ from transformers import AutoTokenizer
 from trl import SFTConfig, SFTTrainer
 
 from conformance.contract.bundle import Bundle
+from conformance.contract.run_record import UNKNOWN
 from reference.adapter import lora_config
-from reference.recorder import UNKNOWN, Recorder
+from reference.recorder import Recorder
 
 
 def user_trainer(session, messages: list, out) -> SFTTrainer:

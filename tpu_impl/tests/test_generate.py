@@ -7,10 +7,11 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from conformance.contract.choices import END, Choices, stop_reason
 from conformance.contract.plan import Plan, make_plan
 from conformance.contract.recipe import load_recipe
 from tpu_impl import generate as generating
-from tpu_impl.generate import END, Choices, forced, generate, generate_uncached, stop_reason
+from tpu_impl.generate import forced, generate, generate_uncached
 from tpu_impl.model import load_checkpoint
 
 RECIPE = load_recipe(Path(__file__).parents[2] / "conformance" / "recipes" / "tiny.toml")
