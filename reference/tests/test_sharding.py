@@ -22,7 +22,7 @@ from reference.processes import PEER_GONE, ProcessLostError, ending_together
 from reference.record_sharding import RANKS
 from reference.session import Session
 from reference.sharding import Job, Observed, child_environment, config_environment, launch, launcher, observe, observe_processes
-from reference.tests.rank_control import CONTROL, Control
+from reference.tests.rank_control import CONTROL, Control, leave, one_step
 from reference.train import Run, train
 
 # The prototype's distance of two ranks from one over its first six steps, relative.
@@ -40,9 +40,10 @@ def short(recipe: Recipe, steps: int, folder: Path) -> Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """A short recipe of the rung in one process and in two, and a control by stock accelerate in two."""
+    """A short recipe of the rung in one process and in two, and controls by stock accelerate in two."""
 
     one: Observed
+    one_bf16_loss: float
     two: Observed
     control: Control
 
@@ -53,7 +54,8 @@ def runs(session, tmp_path_factory) -> Runs:
     with Session(short(sharding_recipe(session.recipe), 3, folder), silent) as alone:
         job = Job(alone.recipe, alone.rows, folder)
         two = observe_processes(RANKS, job, silent, "reference.tests.rank_control")
-        return Runs(observe(alone, "ranks=1"), two, pickle.loads((folder / CONTROL).read_bytes()))
+        half, _ = one_step(alone, "bf16", leave)
+        return Runs(observe(alone, "ranks=1"), half, two, pickle.loads((folder / CONTROL).read_bytes()))
 
 
 def silent(line: str) -> None:
@@ -104,7 +106,16 @@ def test_stock_accelerate_shards_nothing_on_cpus(runs):
 
 def test_a_loss_over_each_process_own_targets_is_another(runs):
     """Control: each process divides by its own targets."""
-    assert relative(runs.control.loss, runs.one.warm.loss) > 100 * SAME_LOSS
+    assert relative(runs.control.own_targets_loss, runs.one.warm.loss) > 100 * SAME_LOSS
+
+
+def test_bf16_sums_in_float32(runs):
+    assert relative(runs.control.bf16_loss, runs.one_bf16_loss) <= SAME_LOSS
+
+
+def test_stock_bf16_rounds_the_loss(runs):
+    """Control, and a stock defect: accelerate's own policy casts TRL's log-probabilities to bf16."""
+    assert relative(runs.control.stock_bf16_loss, runs.one_bf16_loss) > 100 * SAME_LOSS
 
 
 def test_torchrun_gets_what_accelerate_launch_exports(runs):
