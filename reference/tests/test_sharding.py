@@ -14,10 +14,12 @@ from safetensors.numpy import load_file
 
 from conformance.contract.bundle import Bundle
 from conformance.contract.draws import Tensors
-from conformance.contract.recipe import Recipe
+from conformance.contract.plan import make_plan
+from conformance.contract.recipe import Batch, Recipe, Schedule
 from conformance.contract.recipe_writer import write_recipe
 from conformance.contract.sharding import sharding_recipe
 from reference.adapter import tensor_name
+from reference.data import RowFinder, rows_of_process
 from reference.processes import PEER_GONE, ProcessLostError, ending_together
 from reference.record_sharding import RANKS
 from reference.session import Session
@@ -87,6 +89,18 @@ def test_each_process_takes_its_block_of_the_step(runs):
         assert len(blocks) == RANKS and [row for block in blocks for row in block] == whole
     counts = [[(line.tokens, line.loss_tokens, line.learning_rate) for line in seen.steps] for seen in (runs.one, runs.two)]
     assert counts[0] == counts[1]
+
+
+def test_rows_of_equal_ids_are_told_apart_in_each_process(session, tmp_path):
+    """Control: a finder in the order of all processes takes the second process's copy for the first's."""
+    recipe = short(session.recipe, 1, tmp_path)
+    recipe.rows_file.write_text("\n".join(recipe.rows_file.read_text().splitlines()[:1] * 2))
+    plan = make_plan(dataclasses.replace(recipe, batch=Batch(1, 1, RANKS), schedule=Schedule(0)))
+    orders = [rows_of_process(plan, 1, rank, RANKS) for rank in range(RANKS)]
+    assert sum(orders, ()) == plan.order and len(plan.order) == RANKS
+    ids = plan.rows[0].ids
+    assert [(RowFinder(plan, order).find(ids),) for order in orders] == orders
+    assert [(RowFinder(plan, plan.order).find(ids),) for _ in orders] != orders
 
 
 def test_every_parameter_and_moment_is_sharded(runs, session):
