@@ -13,8 +13,9 @@ from torch.utils.data import SequentialSampler
 from transformers import PreTrainedTokenizerBase, PrinterCallback, TrainerCallback
 from trl import SFTConfig, SFTTrainer
 
+from conformance.contract.errors import ContractError
 from conformance.contract.plan import Plan
-from conformance.contract.recipe import Recipe
+from conformance.contract.recipe import Batch, Recipe
 from reference.adapter import get_adapter
 from reference.data import TokenisedRow, arrange
 from reference.oracle import NoFloat32, arithmetic
@@ -102,14 +103,22 @@ class ReferenceTrainer(SFTTrainer):
         self.accelerator.wait_for_everyone()  # the checkpoint stands under its name
 
 
+def split_batch(batch: Batch, world: int, accumulation: int | None = None) -> tuple[int, int]:
+    """(rows of a process's micro-batch, micro-batches of a step): the effective batch stays whatever the number of processes."""
+    accumulation = accumulation or max(1, batch.accumulation * batch.shards // world)
+    if batch.effective % (accumulation * world):
+        parts = f"{world} processes x {accumulation} micro-batches"
+        raise ContractError(f"an effective batch of {batch.effective} rows cannot be split over {parts}")
+    return batch.effective // (accumulation * world), accumulation
+
+
 def trainer_config(recipe: Recipe, run: Run, out: Path) -> SFTConfig:
     """TRL's own defaults stay wherever the recipe is silent (optimizer: torch's fused AdamW; bf16: autocast)."""
     optimizer = recipe.optimizer
-    effective, world = recipe.batch.effective, processes()
-    accumulation = run.accumulation or recipe.batch.accumulation * recipe.batch.shards // world
+    micro_batch, accumulation = split_batch(recipe.batch, processes(), run.accumulation)
     return SFTConfig(
         output_dir=str(out), seed=run.seed, data_seed=recipe.seeds.data, max_length=recipe.data.max_tokens,
-        per_device_train_batch_size=effective // (accumulation * world), gradient_accumulation_steps=accumulation,
+        per_device_train_batch_size=micro_batch, gradient_accumulation_steps=accumulation,
         learning_rate=optimizer.learning_rate, weight_decay=optimizer.weight_decay, adam_beta1=optimizer.beta1,
         adam_beta2=optimizer.beta2, adam_epsilon=optimizer.eps, max_grad_norm=optimizer.clip_norm or 0.0,
         bf16=run.precision == "bf16", use_cpu=not torch.cuda.is_available(), gradient_checkpointing=run.checkpointing,

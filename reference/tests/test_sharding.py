@@ -14,6 +14,7 @@ from safetensors.numpy import load_file
 
 from conformance.contract.bundle import Bundle
 from conformance.contract.draws import Tensors
+from conformance.contract.errors import ContractError
 from conformance.contract.plan import make_plan
 from conformance.contract.recipe import Batch, Recipe, Schedule
 from conformance.contract.recipe_writer import write_recipe
@@ -25,7 +26,7 @@ from reference.record_sharding import RANKS
 from reference.session import Session
 from reference.sharding import Job, Observed, child_environment, config_environment, launch, launcher, observe, observe_processes
 from reference.tests.rank_control import CONTROL, Control, leave, one_step
-from reference.train import Run, train
+from reference.train import Run, split_batch, train
 
 # The prototype's distance of two ranks from one over its first six steps, relative.
 SAME_LOSS, SAME_NORM = 2e-6, 1e-5
@@ -173,6 +174,20 @@ def _check_adapter(folder: Path, expected: Tensors) -> None:
     saved = {tensor_name(name): value for name, value in load_file(folder / "adapter_model.safetensors").items()}
     assert saved.keys() == expected.keys()
     assert all(np.linalg.norm(saved[name] - value) <= 1e-4 * np.linalg.norm(value) for name, value in expected.items())
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_the_effective_batch_stays_with_more_processes(session, world):
+    batch = session.recipe.batch
+    rows, accumulation = split_batch(batch, world)
+    assert rows * accumulation * world == batch.effective
+
+
+@pytest.mark.parametrize("world", [3, 8])
+def test_processes_that_would_change_the_batch_are_refused(session, world):
+    """Control: 4 rows have no third, and no eighth."""
+    with pytest.raises(ContractError, match=f"batch of 4 rows cannot be split over {world} processes"):
+        split_batch(session.recipe.batch, world)
 
 
 def test_only_a_lost_peer_is_called_one(monkeypatch):
