@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from accelerate.data_loader import prepare_data_loader
 from datasets import Dataset
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 from trl import SFTConfig, SFTTrainer
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
@@ -72,12 +72,26 @@ def _tokenised(entry: dict) -> TokenisedRow:
     return TokenisedRow(entry["row"], np.asarray(entry["input_ids"], np.int32), mask.astype(np.uint8))
 
 
-class RowFinder:
-    """Row numbers by unpadded ids; rows of equal ids are told apart by their turn in training order."""
+def rows_of_process(plan: Plan, accumulation: int, index: int, count: int) -> tuple[int, ...]:
+    """The rows that process `index` of `count` takes, in its order."""
+    steps = plan.with_batch(accumulation, count)
+    return tuple(row for step in steps for micro in step.micros for row in micro[index] if row != EMPTY)
 
-    def __init__(self, plan: Plan):
+
+def order_of(plan: Plan, args: TrainingArguments) -> tuple[int, ...]:
+    """This process's rows in order; another effective batch than the plan's is a trainer with an order of its own."""
+    accumulation = args.gradient_accumulation_steps
+    if args.per_device_train_batch_size * accumulation * args.world_size != plan.recipe.batch.effective:
+        return plan.order
+    return rows_of_process(plan, accumulation, args.process_index, args.world_size)
+
+
+class RowFinder:
+    """Row numbers by unpadded ids; rows of equal ids are told apart by their turn in `order`, the order of training."""
+
+    def __init__(self, plan: Plan, order: tuple[int, ...]):
         self._rows: dict[bytes, deque[int]] = defaultdict(deque)
-        for row in plan.order[: len(plan.rows)]:
+        for row in order:
             self._rows[plan.by_row[row].ids.tobytes()].append(row)
 
     def find(self, ids: np.ndarray) -> int | None:

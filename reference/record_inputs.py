@@ -46,7 +46,7 @@ def _record_variant(session: Session, writer: BundleWriter, accumulation: int, s
     steps = session.plan.with_batch(accumulation, shards)
     micro_batch = session.recipe.batch.effective // (accumulation * shards)
     loaders = shard_batches(arrange(session.rows, steps, session.plan.pad_id), micro_batch, shards, session.plan.pad_id)
-    finder, chosen = RowFinder(session.plan), {*range(FIRST_STEPS), len(steps) - 1}
+    finder, chosen = RowFinder(session.plan, session.plan.order), {*range(FIRST_STEPS), len(steps) - 1}
     for step in range(len(steps)):
         batches = [batch for loader in loaders for batch in loader[step * accumulation : (step + 1) * accumulation]]
         found = [session.rows[row] for batch in batches for row in _rows_in(batch, finder)]

@@ -20,7 +20,7 @@ from conformance.contract.progress import Progress, silent
 from conformance.contract.recipe import Recipe
 from conformance.contract.run_record import RUN_OF, UNKNOWN, Consumed, StepLine, write_batches, write_steps
 from reference.adapter import get_adapter
-from reference.data import IGNORED, RowFinder
+from reference.data import IGNORED, RowFinder, order_of
 from reference.environment import environment
 from reference.model import each_weight, whole
 
@@ -39,12 +39,11 @@ class Recorder(TrainerCallback):
         self.final: dict[str, np.ndarray] = {}
         self.frozen_before: dict[str, str] = {}
         self.frozen_after: dict[str, str] = {}
-        self._finder = RowFinder(self.plan)
         self._micro: list[tuple[Consumed, float]] = []
         self._grad_norm = self._learning_rate = float("nan")
 
     def attach(self, trainer: Trainer) -> "Recorder":
-        self.trainer = trainer
+        self.trainer, self._finder = trainer, RowFinder(self.plan, order_of(self.plan, trainer.args))
         step, clip = trainer.training_step, trainer.accelerator.clip_grad_norm_
 
         def training_step(model, inputs, *args, **kwargs):

@@ -117,9 +117,9 @@ def observe(session: Session, label: str) -> Observed:
     return Observed(warm, factor, rows, recorder.steps, leaves(recorder.trainer))
 
 
-def sharding_run(session: Session, steps: int) -> Run:
+def sharding_run(session: Session, steps: int, precision: str = "f32") -> Run:
     """Each step in one micro-batch, its rows cut into as many blocks as there are processes."""
-    return Run(accumulation=1, steps=steps, checkpointing=session.recipe.remat.policy != "none")
+    return Run(precision, accumulation=1, steps=steps, checkpointing=session.recipe.remat.policy != "none")
 
 
 def warm_step(session: Session) -> tuple[StepGradients, float]:

@@ -1,4 +1,4 @@
-"""Training: TRL's SFTTrainer as the recipe's users run it, with four named corrections."""
+"""Training: TRL's SFTTrainer as the recipe's users run it, with five named corrections."""
 
 import shutil
 from dataclasses import dataclass
@@ -7,13 +7,15 @@ from pathlib import Path
 import numpy as np
 import torch
 from datasets import Dataset
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import SequentialSampler
 from transformers import PreTrainedTokenizerBase, PrinterCallback, TrainerCallback
 from trl import SFTConfig, SFTTrainer
 
+from conformance.contract.errors import ContractError
 from conformance.contract.plan import Plan
-from conformance.contract.recipe import Recipe
+from conformance.contract.recipe import Batch, Recipe
 from reference.adapter import get_adapter
 from reference.data import TokenisedRow, arrange
 from reference.oracle import NoFloat32, arithmetic
@@ -35,7 +37,8 @@ class Run:
 
 
 class ReferenceTrainer(SFTTrainer):
-    """SFTTrainer with the recipe's row order and learning rates, token-weighted loss, whole checkpoints and a float64 loss."""
+    """SFTTrainer with the recipe's row order and learning rates, token-weighted loss, sums in float32, whole checkpoints and a
+    float64 loss."""
 
     def __init__(self, *, learning_rates: np.ndarray, token_weighted: bool = True, **kwargs):
         super().__init__(**kwargs)
@@ -44,6 +47,11 @@ class ReferenceTrainer(SFTTrainer):
         # Stock: Gemma4ForConditionalGeneration says accepts_loss_kwargs = False, so the Trainer counts no tokens and TRL
         # averages the micro-batches' means: ragged micro-batches weigh alike whatever their number of targets.
         self.model_accepts_loss_kwargs = token_weighted
+        if self.is_fsdp_enabled and self.args.bf16:
+            # Stock: accelerate's bf16 policy also sums the processes' gradients in bf16, and rounds what the root module returns,
+            # TRL's log-probabilities, to bf16: the loss is 1.5e-3 off. Here: products in bf16, sums in float32, as in one process.
+            policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+            self.accelerator.state.fsdp_plugin.mixed_precision_policy = policy
 
     def _get_train_sampler(self, train_dataset: Dataset | None = None) -> SequentialSampler:
         return SequentialSampler(self.train_dataset if train_dataset is None else train_dataset)
@@ -96,14 +104,22 @@ class ReferenceTrainer(SFTTrainer):
         self.accelerator.wait_for_everyone()  # the checkpoint stands under its name
 
 
+def split_batch(batch: Batch, world: int, accumulation: int | None = None) -> tuple[int, int]:
+    """(rows of a process's micro-batch, micro-batches of a step): the effective batch stays whatever the number of processes."""
+    accumulation = accumulation or max(1, batch.accumulation * batch.shards // world)
+    if batch.effective % (accumulation * world):
+        parts = f"{world} processes x {accumulation} micro-batches"
+        raise ContractError(f"an effective batch of {batch.effective} rows cannot be split over {parts}")
+    return batch.effective // (accumulation * world), accumulation
+
+
 def trainer_config(recipe: Recipe, run: Run, out: Path) -> SFTConfig:
     """TRL's own defaults stay wherever the recipe is silent (optimizer: torch's fused AdamW; bf16: autocast)."""
     optimizer = recipe.optimizer
-    effective, world = recipe.batch.effective, processes()
-    accumulation = run.accumulation or recipe.batch.accumulation * recipe.batch.shards // world
+    micro_batch, accumulation = split_batch(recipe.batch, processes(), run.accumulation)
     return SFTConfig(
         output_dir=str(out), seed=run.seed, data_seed=recipe.seeds.data, max_length=recipe.data.max_tokens,
-        per_device_train_batch_size=effective // (accumulation * world), gradient_accumulation_steps=accumulation,
+        per_device_train_batch_size=micro_batch, gradient_accumulation_steps=accumulation,
         learning_rate=optimizer.learning_rate, weight_decay=optimizer.weight_decay, adam_beta1=optimizer.beta1,
         adam_beta2=optimizer.beta2, adam_epsilon=optimizer.eps, max_grad_norm=optimizer.clip_norm or 0.0,
         bf16=run.precision == "bf16", use_cpu=not torch.cuda.is_available(), gradient_checkpointing=run.checkpointing,

@@ -14,16 +14,19 @@ from safetensors.numpy import load_file
 
 from conformance.contract.bundle import Bundle
 from conformance.contract.draws import Tensors
-from conformance.contract.recipe import Recipe
+from conformance.contract.errors import ContractError
+from conformance.contract.plan import make_plan
+from conformance.contract.recipe import Batch, Recipe, Schedule
 from conformance.contract.recipe_writer import write_recipe
 from conformance.contract.sharding import sharding_recipe
 from reference.adapter import tensor_name
+from reference.data import RowFinder, rows_of_process
 from reference.processes import PEER_GONE, ProcessLostError, ending_together
 from reference.record_sharding import RANKS
 from reference.session import Session
 from reference.sharding import Job, Observed, child_environment, config_environment, launch, launcher, observe, observe_processes
-from reference.tests.rank_control import CONTROL, Control
-from reference.train import Run, train
+from reference.tests.rank_control import CONTROL, Control, leave, one_step
+from reference.train import Run, split_batch, train
 
 # The prototype's distance of two ranks from one over its first six steps, relative.
 SAME_LOSS, SAME_NORM = 2e-6, 1e-5
@@ -40,9 +43,10 @@ def short(recipe: Recipe, steps: int, folder: Path) -> Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """A short recipe of the rung in one process and in two, and a control by stock accelerate in two."""
+    """A short recipe of the rung in one process and in two, and controls by stock accelerate in two."""
 
     one: Observed
+    one_bf16_loss: float
     two: Observed
     control: Control
 
@@ -53,7 +57,8 @@ def runs(session, tmp_path_factory) -> Runs:
     with Session(short(sharding_recipe(session.recipe), 3, folder), silent) as alone:
         job = Job(alone.recipe, alone.rows, folder)
         two = observe_processes(RANKS, job, silent, "reference.tests.rank_control")
-        return Runs(observe(alone, "ranks=1"), two, pickle.loads((folder / CONTROL).read_bytes()))
+        half, _ = one_step(alone, "bf16", leave)
+        return Runs(observe(alone, "ranks=1"), half, two, pickle.loads((folder / CONTROL).read_bytes()))
 
 
 def silent(line: str) -> None:
@@ -87,6 +92,18 @@ def test_each_process_takes_its_block_of_the_step(runs):
     assert counts[0] == counts[1]
 
 
+def test_rows_of_equal_ids_are_told_apart_in_each_process(session, tmp_path):
+    """Control: a finder in the order of all processes takes the second process's copy for the first's."""
+    recipe = short(session.recipe, 1, tmp_path)
+    recipe.rows_file.write_text("\n".join(recipe.rows_file.read_text().splitlines()[:1] * 2))
+    plan = make_plan(dataclasses.replace(recipe, batch=Batch(1, 1, RANKS), schedule=Schedule(0)))
+    orders = [rows_of_process(plan, 1, rank, RANKS) for rank in range(RANKS)]
+    assert sum(orders, ()) == plan.order and len(plan.order) == RANKS
+    ids = plan.rows[0].ids
+    assert [(RowFinder(plan, order).find(ids),) for order in orders] == orders
+    assert [(RowFinder(plan, plan.order).find(ids),) for _ in orders] != orders
+
+
 def test_every_parameter_and_moment_is_sharded(runs, session):
     whole = {(leaf.group, leaf.name): leaf for leaf in runs.one.leaves}
     assert len(whole) == len(session.plan.topology.tensors) + 3 * len(session.initial)
@@ -104,7 +121,16 @@ def test_stock_accelerate_shards_nothing_on_cpus(runs):
 
 def test_a_loss_over_each_process_own_targets_is_another(runs):
     """Control: each process divides by its own targets."""
-    assert relative(runs.control.loss, runs.one.warm.loss) > 100 * SAME_LOSS
+    assert relative(runs.control.own_targets_loss, runs.one.warm.loss) > 100 * SAME_LOSS
+
+
+def test_bf16_sums_in_float32(runs):
+    assert relative(runs.control.bf16_loss, runs.one_bf16_loss) <= SAME_LOSS
+
+
+def test_stock_bf16_rounds_the_loss(runs):
+    """Control, and a stock defect: accelerate's own policy casts TRL's log-probabilities to bf16."""
+    assert relative(runs.control.stock_bf16_loss, runs.one_bf16_loss) > 100 * SAME_LOSS
 
 
 def test_torchrun_gets_what_accelerate_launch_exports(runs):
@@ -148,6 +174,20 @@ def _check_adapter(folder: Path, expected: Tensors) -> None:
     saved = {tensor_name(name): value for name, value in load_file(folder / "adapter_model.safetensors").items()}
     assert saved.keys() == expected.keys()
     assert all(np.linalg.norm(saved[name] - value) <= 1e-4 * np.linalg.norm(value) for name, value in expected.items())
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_the_effective_batch_stays_with_more_processes(session, world):
+    batch = session.recipe.batch
+    rows, accumulation = split_batch(batch, world)
+    assert rows * accumulation * world == batch.effective
+
+
+@pytest.mark.parametrize("world", [3, 8])
+def test_processes_that_would_change_the_batch_are_refused(session, world):
+    """Control: 4 rows have no third, and no eighth."""
+    with pytest.raises(ContractError, match=f"batch of 4 rows cannot be split over {world} processes"):
+        split_batch(session.recipe.batch, world)
 
 
 def test_only_a_lost_peer_is_called_one(monkeypatch):
