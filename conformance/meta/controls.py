@@ -36,6 +36,10 @@ def run_step(run: str, least: int, **edits) -> Change:
     return every("trajectory", "step", where=lambda line: line["run"].startswith(run) and line["step"] >= least, **edits)
 
 
+def on_mesh(series: str, mesh: str, stack: str = "port", **edits) -> Change:
+    return every("sharding", series, stack, where=lambda line: line["mesh"] == mesh, **edits)
+
+
 def swap_rows(lines: list[dict]) -> list[dict]:
     a, b = lines[0], lines[1]
     return [a | {"rows": b["rows"]}, b | {"rows": a["rows"]}, *lines[2:]]
@@ -126,6 +130,21 @@ CONTROLS: dict[str, Change] = {
     "test_bfloat16_runs_stay_as_close_as_the_references": run_step("bf16", 0, loss=times(1.2)),
     "test_runs_with_dropout_are_equivalent": run_step("dropout", 0, loss=times(1.05)),
     "test_the_port_does_not_converge_faster": run_step("dropout", 0, loss=times(0.85)),
+    # sharding
+    "test_every_mesh_was_tried": without_last("sharding", "warm"),
+    "test_every_mesh_takes_the_plans_rows": first("sharding", "consumed", shard_rows=lambda rows: [rows[0][::-1], *rows[1:]]),
+    "test_warm_gradients_do_not_depend_on_the_mesh": array("sharding", r"fsdp=4,tp=2/.*lora_B", times(1.001)),
+    "test_the_loss_and_the_clip_are_global": on_mesh("warm", "fsdp=8,tp=1", grad_norm=times(1.001)),
+    "test_every_run_stays_in_the_envelope": on_mesh("step", "fsdp=8,tp=1", loss=times(1.002)),
+    "test_the_step_compiles_once": first("sharding", "warm", compiles=lambda n: n + 1),
+    "test_every_leaf_is_split_by_the_rule": on_mesh("leaf", "fsdp=8,tp=1", axes=lambda axes: [None] * len(axes)),
+    "test_no_leaf_is_left_out": without_last("sharding", "leaf"),
+    "test_the_references_parameters_are_shards": on_mesh("leaf", "ranks=2", "reference", axes=lambda axes: [None] * len(axes)),
+    "test_what_an_axis_does_not_divide_is_named": without_last("sharding", "fallback"),
+    "test_memory_at_full_size_is_near_ideal": every("sharding", "abstract", device_bytes=lambda n: n * 2),
+    "test_the_whole_state_fits_its_share": every("sharding", "abstract", device_bytes=lambda n: n * 2),
+    "test_a_checkpoint_restores_on_another_mesh": first("sharding", "restore", equal=lambda _: False),
+    "test_a_lost_process_ends_the_other_and_the_run_resumes": first("sharding", "lost", equal=lambda _: False),
     # checkpoint
     "test_a_resumed_run_is_the_uninterrupted_run": first("checkpoint", "resume", equal_moments=lambda _: False),
     "test_a_kill_loses_no_completed_save": first("checkpoint", "kill", equal=lambda _: False),
