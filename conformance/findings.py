@@ -18,6 +18,7 @@ class Verdict(StrEnum):
     NOT_PROVEN = "NOT PROVEN"  # skipped, not built, no hardware, or an earlier rung failed
 
 
+CONTROL = "control"  # kind of a finding whose worst measurement is a negative control
 # Worst first: a rung's verdict is the worst of its checks.
 SEVERITY = (Verdict.FAIL, Verdict.INCONCLUSIVE, Verdict.NOT_PROVEN, Verdict.PASS)
 
@@ -33,7 +34,7 @@ class Finding:
     measured: float | None = None
     limit: float | None = None
     unit: str = ""
-    kind: str = "exact"  # how it was recorded: exact, full, sampled, sketch
+    kind: str = "exact"  # how it was recorded: exact, full, sampled, sketch; or a control
     where: str = ""
     expected: str = ""
     got: str = ""
@@ -43,8 +44,8 @@ class Finding:
 
     @property
     def used_percent(self) -> float | None:
-        """Measured value as a share of its limit; None for exact checks and where nothing was measured."""
-        if self.measured is None or not self.limit:
+        """Measured value as a share of its limit; None for exact checks, passed controls, and where nothing was measured."""
+        if self.measured is None or not self.limit or (self.kind == CONTROL and self.verdict is Verdict.PASS):
             return None
         return 100 * self.measured / self.limit
 

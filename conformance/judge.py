@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from conformance.findings import Finding, Verdict
+from conformance.findings import CONTROL, Finding, Verdict
 
 
 class NotEqual(AssertionError):
@@ -19,6 +19,7 @@ class Measurement:
     limit: float
     expected: str
     got: str
+    is_control: bool = False  # a control shows that the check can see: how far it is beyond its least says nothing of the port
 
     @property
     def used(self) -> float:
@@ -54,7 +55,7 @@ class Judge:
         """`measured` is at least `least`: how a negative control shows that the check can see. Judged as least / measured."""
         ratio = least / measured if measured > 0 else float("inf")
         text = (_text(expected) or f"at least {least:.4g}", _text(got) or f"{measured:.4g}")
-        self.measurements.append(Measurement(where, ratio, 1.0, *text))
+        self.measurements.append(Measurement(where, ratio, 1.0, *text, is_control=True))
 
     def at_least(self, where: str, count: int, least: int) -> None:
         """Exact: `count` things were seen, `least` were to be; a sharp bound, so no share of it is used up."""
@@ -67,16 +68,17 @@ class Judge:
     def finding(self) -> Finding:
         if not self.measurements:
             return self._finding(Verdict.FAIL, reason="the check compared nothing")
-        top = max(self.measurements, key=lambda one: one.used)
+        top = max(self.measurements, key=lambda one: (one.used > 1, not one.is_control, one.used))
         verdict = Verdict.PASS if top.used <= 1 else Verdict.FAIL
         if verdict is Verdict.PASS and self.inconclusive:
             verdict = Verdict.INCONCLUSIVE
         values = dict(measured=min(top.measured, 1e300), limit=top.limit, where=top.where, expected=top.expected, got=top.got)
-        return self._finding(verdict, reason=self.inconclusive, **values)
+        kind = CONTROL if top.is_control else self.kind
+        return self._finding(verdict, reason=self.inconclusive, kind=kind, **values)
 
     def _finding(self, verdict: Verdict, **values) -> Finding:
         head = dict(rung=self.rung, check=self.check, promise=self.promise, unit=self.unit, kind=self.kind)
-        return Finding(verdict=verdict, compared=len(self.measurements), **head, **values)
+        return Finding(verdict=verdict, compared=len(self.measurements), **head | values)
 
     def conclude(self) -> Finding:
         """The finding; raises `NotEqual` when the check failed."""

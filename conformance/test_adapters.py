@@ -72,7 +72,8 @@ def test_a_starts_with_the_recipes_spread(judge, stacks, limits):
             where = f"{bundle.stack}, {line['weight']}, seed {line['seed']}"
             std = bound / math.sqrt(3)
             judge.within(where, abs(line["std"] / std - 1), limits["init_spread"].value, expected=std, got=line["std"])
-            judge.within(where + ", largest", line["max_abs"] / bound, 1 + 1e-6, expected=bound, got=line["max_abs"])
+            # A uniform draw reaches its bound: a sharp limit, of which no share is left over.
+            judge.same(where + ", largest within the bound", line["max_abs"] <= bound * (1 + 1e-6), True)
             judge.same(where + ", B", line["b_max_abs"], 0.0)
 
 
