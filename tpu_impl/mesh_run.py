@@ -1,6 +1,6 @@
 """One mesh's run, in a process that has the devices; `record_sharding` starts it and reads what it leaves in its folder.
 
-    python -m tpu_impl.mesh_run RECIPE FSDP TP DATA FOLDER
+python -m tpu_impl.mesh_run RECIPE FSDP TP DATA FOLDER
 """
 
 import dataclasses
@@ -23,6 +23,7 @@ from tpu_impl.adapter import set_adapter
 from tpu_impl.data import collate
 from tpu_impl.environment import prepare_process
 from tpu_impl.leaves import Leaf, input_leaves, leaves_of, row_shards
+from tpu_impl.mesh_restore import SAVED, restores
 from tpu_impl.optimizer import ClipState, part_of
 from tpu_impl.recorder import Recorder
 from tpu_impl.session import Session
@@ -33,6 +34,8 @@ from tpu_impl.train import Run, Trainer, make_trainer, run_data, train
 STEP_FUNCTIONS = ("jit(loss_and_gradients)", "jit(apply_gradients)")  # a training step is these two programs
 COMPILED = "/jax/core/compile/backend_compile_duration"
 RUN = Run(steps=STEPS, one_width=True)
+REFUSING, UNEVEN_ROWS = Mesh(8, 1), 7
+ARRAYS, LINES = "arrays.safetensors", "lines.jsonl"
 
 
 class Compiles:
@@ -68,6 +71,7 @@ class MeshRun:
         self.session, self.mesh, self.placed = session, mesh, make_mesh(mesh)
         self.model = session.adapted(session.warm.adapter)
         self.batches: list[dict[str, jax.Array]] = []
+        self.saving = dataclasses.replace(RUN, save_every=STEPS)
 
     def start(self, tensors: Tensors, run: Run, out: Path | None = None) -> Trainer:
         """A trainer on the mesh, from an adapter or from the last checkpoint in `out`."""
@@ -131,24 +135,35 @@ def lines_of(run: MeshRun, warm: Warm, compiles: int, recorder: Recorder, leaves
             yield {"series": "fallback", "name": fields.pop("tensor"), **fields}
 
 
-def write_result(folder: Path, arrays: Tensors, lines: Iterator[dict]) -> None:
-    write_file(folder / "arrays.safetensors", arrays)
-    (folder / "lines.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+def extra_lines(run: MeshRun, trainer: Trainer, out: Path) -> Iterator[dict]:
+    """What one mesh is enough for."""
+    if run.mesh == REFUSING:
+        message = run.refusal(UNEVEN_ROWS)
+        yield {
+            "series": "refusals",
+            "case": f"{UNEVEN_ROWS} rows over {run.mesh.devices} devices",
+            "refused": bool(message),
+            "message": message,
+        }
+    if run.mesh == SAVED:
+        for restore in restores(run, trainer, out):
+            yield {"series": "restore", **asdict(restore)}
 
 
 def run_mesh(session: Session, mesh: Mesh, folder: Path) -> None:
-    run, compiles = MeshRun(session, mesh), Compiles()
+    run, compiles, out = MeshRun(session, mesh), Compiles(), folder / "checkpoints"
     with on_mesh(run.placed):
         warm = run.warm()
-        recorder, trainer = run.trajectory(RUN)
+        recorder, trainer = run.trajectory(run.saving if mesh == SAVED else RUN, out)
         leaves = leaves_of(trainer) + input_leaves(run.batches[-1])
-        write_result(folder, warm.gradients, lines_of(run, warm, compiles.of_step, recorder, leaves))
+        lines = [*lines_of(run, warm, compiles.of_step, recorder, leaves), *extra_lines(run, trainer, out)]
+    write_file(folder / ARRAYS, warm.gradients)
+    (folder / LINES).write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def main(recipe: str, fsdp: str, tp: str, data: str, folder: str) -> None:
     prepare_process()
-    progress = lambda line: None  # noqa: E731
-    with Session(load_recipe(Path(recipe)), progress) as session:
+    with Session(load_recipe(Path(recipe)), print) as session:
         run_mesh(session, Mesh(int(fsdp), int(tp), int(data)), Path(folder))
 
 

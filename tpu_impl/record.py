@@ -12,6 +12,7 @@ from tpu_impl.environment import environment, prepare_process
 from tpu_impl.record_after import record_checkpoint, record_exchange, record_generation, record_merge
 from tpu_impl.record_inputs import record_batches, record_tokens
 from tpu_impl.record_model import record_adapters, record_logits, record_weights
+from tpu_impl.record_sharding import record_sharding
 from tpu_impl.record_training import record_gradients, record_one_step, record_optimizer, record_trajectory
 from tpu_impl.session import Progress, Session, timed
 
@@ -25,6 +26,7 @@ RUNGS: dict[str, Callable[[Session, BundleWriter], None]] = {
     "optimizer": record_optimizer,
     "one_step": record_one_step,
     "trajectory": record_trajectory,
+    "sharding": record_sharding,
     "checkpoint": record_checkpoint,
     "merge": record_merge,
     "generation": record_generation,
