@@ -22,6 +22,7 @@ from tpu_impl.optimizer import AdamState, part_of, recipe_chain
 from tpu_impl.sharding import AXES, spec_of
 
 RANK = 64  # of conformance/recipes/gemma4-31b.toml, as published
+KINDS = {gemma4.AttentionType.LOCAL_SLIDING: "sliding_attention", gemma4.AttentionType.GLOBAL: "full_attention"}
 MESHES_31B = (Mesh(4, 1), Mesh(1, 4), Mesh(8, 1), Mesh(1, 8))  # v5p-8 has 4 chips, v6e-8 has 8
 SLACK, SMALL_BYTES = 1.02, 10**6  # a leaf that takes more than its share of the devices, and is no norm, needs a reason
 
@@ -45,11 +46,8 @@ def config_31b() -> gemma4.ModelConfig:
 
 def topology_31b() -> Topology:
     """The contract's view of the same sizes."""
-    config, kinds = (
-        config_31b(),
-        {gemma4.AttentionType.LOCAL_SLIDING: "sliding_attention", gemma4.AttentionType.GLOBAL: "full_attention"},
-    )
-    pattern = [kinds[config.attention_pattern[index % len(config.attention_pattern)]] for index in range(config.num_layers)]
+    config = config_31b()
+    pattern = [KINDS[config.attention_pattern[index % len(config.attention_pattern)]] for index in range(config.num_layers)]
     return topology_of({
         "hidden_size": config.embed_dim, "intermediate_size": config.hidden_dim, "vocab_size": config.num_embed,
         "sliding_window": config.sliding_window_size, "final_logit_softcapping": config.final_logit_softcap,

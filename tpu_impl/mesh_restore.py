@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from conformance.contract.sharding import Mesh
 from tpu_impl.layout import lora_tensors
-from tpu_impl.sharding import make_mesh, on_mesh, spec_of
+from tpu_impl.sharding import on_mesh, spec_of
 
 SAVED = Mesh(4, 2)
 RESTORED = (Mesh(2, 2), Mesh(), Mesh(2, 4))
@@ -37,10 +37,8 @@ def restores(run, trainer, out: Path) -> Iterator[Restore]:
             restored = other.start(run.session.warm.adapter, run.saving, out)
             values = _values(restored)
         equal = all(np.array_equal(a, np.asarray(b)) for a, b in zip(saved, values, strict=True))
-        asked = all(
-            value.sharding.is_equivalent_to(sharding, value.ndim)
-            for value, sharding in zip(values, _asked(other, restored), strict=True)
-        )
+        pairs = zip(values, _asked(other, restored), strict=True)
+        asked = all(value.sharding.is_equivalent_to(sharding, value.ndim) for value, sharding in pairs)
         yield Restore(run.mesh.name, mesh.name, len(values), equal, asked)
 
 
@@ -55,17 +53,11 @@ def _values(trainer) -> list[jax.Array]:
 
 def _asked(run, trainer) -> list[NamedSharding]:
     """By the contract's rule; moments and accumulator as the adapter at the end of their path, counters on every device."""
-    topology = run.session.plan.topology
-    rule = {
-        path: spec_of(tensor, topology, run.mesh)
-        for (path, _), tensor in zip(_adapter(trainer), lora_tensors(trainer.model), strict=True)
-    }
+    paths = [path for path, _ in nnx.to_flat_state(nnx.state(trainer.model, nnx.LoRAParam))]
+    specs = [spec_of(tensor, run.session.plan.topology, run.mesh) for tensor in lora_tensors(trainer.model)]
+    rule = dict(zip(paths, specs, strict=True))
     specs = [_spec(path, rule) for path, _ in nnx.to_flat_state(_state(trainer))]
     return [NamedSharding(run.placed, spec) for spec in specs]
-
-
-def _adapter(trainer):
-    return nnx.to_flat_state(nnx.state(trainer.model, nnx.LoRAParam))
 
 
 def _spec(path: tuple, rule: dict[tuple, PartitionSpec]) -> PartitionSpec:

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import jax
-import numpy as np
 
 from conformance.contract.checkpoint_files import write_file
 from conformance.contract.draws import Tensors
@@ -138,13 +137,8 @@ def lines_of(run: MeshRun, warm: Warm, compiles: int, recorder: Recorder, leaves
 def extra_lines(run: MeshRun, trainer: Trainer, out: Path) -> Iterator[dict]:
     """What one mesh is enough for."""
     if run.mesh == REFUSING:
-        message = run.refusal(UNEVEN_ROWS)
-        yield {
-            "series": "refusals",
-            "case": f"{UNEVEN_ROWS} rows over {run.mesh.devices} devices",
-            "refused": bool(message),
-            "message": message,
-        }
+        message, case = run.refusal(UNEVEN_ROWS), f"{UNEVEN_ROWS} rows over {run.mesh.devices} devices"
+        yield {"series": "refusals", "case": case, "refused": bool(message), "message": message}
     if run.mesh == SAVED:
         for restore in restores(run, trainer, out):
             yield {"series": "restore", **asdict(restore)}
