@@ -6,8 +6,10 @@ Tunix keeps projections as einsum weights: q, k, v [N,D,H], o [N,H,D], the MLP's
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import jax
 import numpy as np
 from flax import nnx
+from jax.experimental import multihost_utils
 
 from conformance.contract.topology import PREFIX
 
@@ -50,7 +52,14 @@ class HubTensor:
 
     def read(self, whole=None) -> np.ndarray:
         """In the hub's layout; `whole` is another value in the variable's structure, such as its gradient. A copy."""
-        return np.array(self.turn(np.asarray(self.variable[...] if whole is None else whole)))
+        return np.array(self.turn(whole_array(self.variable[...] if whole is None else whole)))
+
+
+def whole_array(value) -> np.ndarray:
+    """All of an array, the parts that other processes hold too; then every process must ask."""
+    if isinstance(value, jax.Array) and not value.is_fully_addressable:
+        return multihost_utils.process_allgather(value, tiled=True)
+    return np.asarray(value)
 
 
 def base_tensors(model: nnx.Module) -> list[HubTensor]:

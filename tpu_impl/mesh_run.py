@@ -18,17 +18,17 @@ from conformance.contract.draws import Tensors
 from conformance.contract.errors import ContractError
 from conformance.contract.recipe import load_recipe
 from conformance.contract.sharding import STEPS, Mesh, fallbacks
-from tpu_impl.adapter import set_adapter
 from tpu_impl.data import collate
 from tpu_impl.environment import prepare_process
 from tpu_impl.leaves import Leaf, input_leaves, leaves_of, row_shards
 from tpu_impl.mesh_restore import SAVED, restores
 from tpu_impl.optimizer import ClipState, part_of
+from tpu_impl.processes import joined, place_from
 from tpu_impl.recorder import Recorder
 from tpu_impl.session import Session
-from tpu_impl.sharding import make_mesh, on_mesh, place_model, place_rows
+from tpu_impl.sharding import make_mesh, on_mesh, place_rows
 from tpu_impl.step import step_gradients
-from tpu_impl.train import Run, Trainer, make_trainer, run_data, train
+from tpu_impl.train import Run, Trainer, run_data, train
 
 STEP_FUNCTIONS = ("jit(loss_and_gradients)", "jit(apply_gradients)")  # a training step is these two programs
 COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -68,21 +68,18 @@ class MeshRun:
 
     def __init__(self, session: Session, mesh: Mesh):
         self.session, self.mesh, self.placed = session, mesh, make_mesh(mesh)
-        self.model = session.adapted(session.warm.adapter)
         self.batches: list[dict[str, jax.Array]] = []
         self.saving = dataclasses.replace(RUN, save_every=STEPS)
 
     def start(self, tensors: Tensors, run: Run, out: Path | None = None) -> Trainer:
         """A trainer on the mesh, from an adapter or from the last checkpoint in `out`."""
-        set_adapter(self.model, tensors)
-        place_model(self.model, self.session.plan.topology, self.placed)
-        return make_trainer(self.model, self.session.plan, run, out)
+        return self.session.trainer(tensors, run, out=out)
 
     def warm(self) -> Warm:
         """Gradients by the trainer's own function, norm and factor by its own step."""
         trainer = self.start(self.session.warm.adapter, RUN)
         batch = place_rows(run_data(self.session.plan, self.session.rows, RUN)[0])
-        gradients = step_gradients(self.model, [batch]).gradients
+        gradients = step_gradients(trainer.model, [batch]).gradients
         loss, _, _ = trainer.jit_train_and_eval_step()[0](batch)
         clip = part_of(trainer.optimizer.opt_state, ClipState)
         return Warm(float(loss), float(clip.grad_norm[...]), float(clip.factor[...]), gradients)
@@ -157,7 +154,7 @@ def run_mesh(session: Session, mesh: Mesh, folder: Path) -> None:
 
 def main(recipe: str, fsdp: str, tp: str, data: str, folder: str) -> None:
     prepare_process()
-    with Session(load_recipe(Path(recipe)), print) as session:
+    with joined(place_from()), Session(load_recipe(Path(recipe)), print) as session:
         run_mesh(session, Mesh(int(fsdp), int(tp), int(data)), Path(folder))
 
 

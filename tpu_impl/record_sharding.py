@@ -51,9 +51,9 @@ def run_apart(recipe: Path, mesh: Mesh, folder: Path) -> Path:
 
 
 def with_devices(count: int) -> dict[str, str]:
-    """This process's environment with so many CPU devices."""
+    """This process's environment with so many CPU devices. First, because XLA reads no flag after a word that is none."""
     flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if not flag.startswith(FORCED)]
-    return os.environ | {"XLA_FLAGS": " ".join([*flags, f"{FORCED}={count}"]), "JAX_PLATFORMS": "cpu"}
+    return os.environ | {"XLA_FLAGS": " ".join([f"{FORCED}={count}", *flags]), "JAX_PLATFORMS": "cpu"}
 
 
 def write_mesh(writer: BundleWriter, name: str, found: Path) -> None:

@@ -17,7 +17,7 @@ from conformance.contract.errors import ContractError
 from conformance.contract.sharding import Mesh, check_rows, split_axes
 from conformance.contract.topology import Topology
 from tpu_impl.corrections import ALL, Corrections
-from tpu_impl.layout import HubTensor, base_tensors, lora_tensors
+from tpu_impl.layout import HubTensor, base_tensors, lora_tensors, whole_array
 
 AXES = ("data", "fsdp", "tp")
 ROWS = ("data", "fsdp")  # together they split the rows
@@ -114,8 +114,10 @@ def annotated(variable: nnx.Variable) -> PartitionSpec:
 
 
 def put(value, sharding: NamedSharding) -> jax.Array:
-    """Every process has the whole value; each of its devices takes its part."""
-    whole = np.asarray(value)
+    """Every process has the whole value; each of its devices takes its part. One that lies there already stays."""
+    if isinstance(value, jax.Array) and value.sharding == sharding:
+        return value
+    whole = whole_array(value)
     return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
 
 
@@ -150,6 +152,13 @@ def own_rows(rows: int, mesh: jax.sharding.Mesh | None) -> list[int]:
     return sorted({row for (part,) in slices for row in range(rows)[part]})
 
 
+def places_of(rows: int) -> tuple[list[int], int]:
+    """(places in the micro-batch of this process's `rows` rows, rows of the whole micro-batch)."""
+    mesh = current_mesh()
+    whole = rows if mesh is None else rows * _processes_of_rows(mesh)
+    return own_rows(whole, mesh), whole
+
+
 def place_rows(batch: Batch) -> dict[str, jax.Array]:
     """This process's rows of a micro-batch [B,T] as the global arrays of all processes; scalars on every device.
 
@@ -159,8 +168,7 @@ def place_rows(batch: Batch) -> dict[str, jax.Array]:
     mesh = current_mesh()
     if mesh is None:
         return batch
-    rows = len(batch["input_tokens"]) * _processes_of_rows(mesh)
-    check_rows(rows, contract_mesh(mesh))
+    _, rows = places_of(len(batch["input_tokens"]))
     return {name: _placed(value, rows, mesh) for name, value in batch.items()}
 
 
