@@ -1,13 +1,15 @@
 """One mesh's run, in a process that has the devices; `record_sharding` starts it and reads what it leaves in its folder.
 
-python -m tpu_impl.mesh_run RECIPE FSDP TP DATA FOLDER
+    python -m tpu_impl.mesh_run RECIPE FSDP TP DATA FOLDER [STEPS]
+
+With STEPS it only trains so far, from the last checkpoint in FOLDER. Process i of several leaves its results in FOLDER/i.
 """
 
 import dataclasses
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -34,7 +36,8 @@ STEP_FUNCTIONS = ("jit(loss_and_gradients)", "jit(apply_gradients)")  # a traini
 COMPILED = "/jax/core/compile/backend_compile_duration"
 RUN = Run(steps=STEPS, one_width=True)
 REFUSING, UNEVEN_ROWS = Mesh(8, 1), 7
-ARRAYS, LINES = "arrays.safetensors", "lines.jsonl"
+ARRAYS, LINES, CHECKPOINTS = "arrays.safetensors", "lines.jsonl", "checkpoints"
+SAVE_EVERY = 2
 
 
 class Compiles:
@@ -119,9 +122,7 @@ def lines_of(run: MeshRun, warm: Warm, compiles: int, recorder: Recorder, leaves
     }  # fmt: skip
     for line in run.consumed():
         yield {"series": "consumed", **line}
-    for step in recorder.steps:
-        fields = ("step", "loss", "grad_norm", "learning_rate")
-        yield {"series": "step", **{name: getattr(step, name) for name in fields}}
+    yield from step_lines(recorder)
     for leaf in leaves:
         yield {"series": "leaf", **asdict(leaf)}
     axes = {leaf.name: leaf.axes for leaf in leaves if leaf.group in ("weight", "adapter")}
@@ -129,6 +130,12 @@ def lines_of(run: MeshRun, warm: Warm, compiles: int, recorder: Recorder, leaves
         if axes[fallback.tensor][fallback.dim] is None:
             fields = dataclasses.asdict(fallback)
             yield {"series": "fallback", "name": fields.pop("tensor"), **fields}
+
+
+def step_lines(recorder: Recorder) -> Iterator[dict]:
+    fields = ("step", "loss", "grad_norm", "learning_rate")
+    for step in recorder.steps:
+        yield {"series": "step", **{name: getattr(step, name) for name in fields}}
 
 
 def extra_lines(run: MeshRun, trainer: Trainer, out: Path) -> Iterator[dict]:
@@ -142,20 +149,39 @@ def extra_lines(run: MeshRun, trainer: Trainer, out: Path) -> Iterator[dict]:
 
 
 def run_mesh(session: Session, mesh: Mesh, folder: Path) -> None:
-    run, compiles, out = MeshRun(session, mesh), Compiles(), folder / "checkpoints"
+    run, compiles, out = MeshRun(session, mesh), Compiles(), folder / CHECKPOINTS
     with on_mesh(run.placed):
         warm = run.warm()
         recorder, trainer = run.trajectory(run.saving if mesh == SAVED else RUN, out)
         leaves = leaves_of(trainer) + input_leaves(run.batches[-1])
         lines = [*lines_of(run, warm, compiles.of_step, recorder, leaves), *extra_lines(run, trainer, out)]
-    write_file(folder / ARRAYS, warm.gradients)
-    (folder / LINES).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_file(own_folder(folder) / ARRAYS, warm.gradients)
+    write_lines(folder, lines)
 
 
-def main(recipe: str, fsdp: str, tp: str, data: str, folder: str) -> None:
+def train_on(session: Session, mesh: Mesh, folder: Path, steps: int) -> None:
+    """Trains up to `steps`, saving every second one."""
+    run = MeshRun(session, mesh)
+    with on_mesh(run.placed):
+        recorder, _ = run.trajectory(dataclasses.replace(RUN, steps=steps, save_every=SAVE_EVERY), folder / CHECKPOINTS)
+    write_lines(folder, step_lines(recorder))
+
+
+def own_folder(folder: Path) -> Path:
+    own = folder / str(jax.process_index())
+    own.mkdir(exist_ok=True)
+    return own
+
+
+def write_lines(folder: Path, lines: Iterable[dict]) -> None:
+    (own_folder(folder) / LINES).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def main(recipe: str, fsdp: str, tp: str, data: str, folder: str, steps: str = "") -> None:
     prepare_process()
+    mesh = Mesh(int(fsdp), int(tp), int(data))
     with joined(place_from()), Session(load_recipe(Path(recipe)), print) as session:
-        run_mesh(session, Mesh(int(fsdp), int(tp), int(data)), Path(folder))
+        train_on(session, mesh, Path(folder), int(steps)) if steps else run_mesh(session, mesh, Path(folder))
 
 
 if __name__ == "__main__":

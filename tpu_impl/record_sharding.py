@@ -1,9 +1,5 @@
 """Records the rung *sharding*: one result on every mesh."""
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -12,53 +8,40 @@ from pathlib import Path
 from conformance.contract.bundle import BundleWriter
 from conformance.contract.checkpoint_files import read_file
 from conformance.contract.recipe_writer import write_recipe
-from conformance.contract.sharding import MESHES, Mesh, sharding_recipe
+from conformance.contract.sharding import MESHES, sharding_recipe
 from tpu_impl.abstract import abstract_leaves
-from tpu_impl.mesh_run import ARRAYS, LINES
+from tpu_impl.mesh_processes import PAIR, WIDEST, Job, lines_in, lose_one
+from tpu_impl.mesh_run import ARRAYS
 from tpu_impl.session import Session
 
-DEVICES = 8  # of the largest mesh; this process has one
-TOGETHER = 2  # processes at a time: a mesh's run keeps one core busy
-FORCED = "--xla_force_host_platform_device_count"
-
-
-class LostRun(RuntimeError):
-    """A mesh's process ended without a result; the end of what it said on stderr."""
+TOGETHER = 2  # meshes at a time: one keeps a core busy
 
 
 def record_sharding(session: Session, writer: BundleWriter) -> None:
     folder = session.scratch / "sharding"
     folder.mkdir()
-    recipe = write_recipe(folder / "recipe.toml", sharding_recipe(session.recipe))
+    job = Job(write_recipe(folder / "recipe.toml", sharding_recipe(session.recipe)), folder)
     with ThreadPoolExecutor(TOGETHER) as pool:
-        for mesh, found in zip(MESHES, pool.map(lambda mesh: run_apart(recipe, mesh, folder), MESHES), strict=True):
+        for mesh, found in zip(MESHES, pool.map(job.run, MESHES), strict=True):
             write_mesh(writer, mesh.name, found)
             session.progress(f"sharding {mesh.name}")
+    record_processes(session, writer, job)
     for mesh, leaf in abstract_leaves(session.recipe):
         writer.line("sharding", "abstract", mesh=mesh.name, **asdict(leaf))
 
 
-def run_apart(recipe: Path, mesh: Mesh, folder: Path) -> Path:
-    """Runs a mesh in a process with 8 devices and returns the folder of its results."""
-    out = folder / mesh.name
-    out.mkdir()
-    sizes = [str(size) for size in (mesh.fsdp, mesh.tp, mesh.data)]
-    command = [sys.executable, "-m", "tpu_impl.mesh_run", str(recipe), *sizes, str(out)]
-    ended = subprocess.run(command, env=with_devices(DEVICES), stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if ended.returncode:
-        raise LostRun(f"mesh {mesh.name}: its process ended with {ended.returncode}: {ended.stderr[-2000:]}")
-    return out
-
-
-def with_devices(count: int) -> dict[str, str]:
-    """This process's environment with so many CPU devices. First, because XLA reads no flag after a word that is none."""
-    flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if not flag.startswith(FORCED)]
-    return os.environ | {"XLA_FLAGS": " ".join([f"{FORCED}={count}", *flags]), "JAX_PLATFORMS": "cpu"}
+def record_processes(session: Session, writer: BundleWriter, job: Job) -> None:
+    """The same devices in two processes; then one of the two is killed, and both start again."""
+    found = job.run(WIDEST, processes=PAIR)
+    write_mesh(writer, f"processes={PAIR}", found)
+    session.progress(f"sharding processes={PAIR}")
+    writer.line("sharding", "lost", **asdict(lose_one(job, found)))
+    session.progress("sharding lost process")
 
 
 def write_mesh(writer: BundleWriter, name: str, found: Path) -> None:
     """Puts a mesh's results into the bundle under its name."""
-    for tensor, value in read_file(found / ARRAYS).items():
+    for tensor, value in read_file(found / "0" / ARRAYS).items():
         writer.array("sharding", f"{name}/{tensor}", value)
     for line in read_lines(found):
         series = line.pop("series")
@@ -67,4 +50,10 @@ def write_mesh(writer: BundleWriter, name: str, found: Path) -> None:
 
 
 def read_lines(found: Path) -> Iterator[dict]:
-    return map(json.loads, (found / LINES).read_text().splitlines())
+    """The first process's lines; what a step consumed is what all processes consumed."""
+    first, *others = (lines_in(folder) for folder in sorted(found.glob("[0-9]")))
+    for lines in zip(first, *others, strict=True):
+        line = lines[0]
+        if line["series"] == "consumed":
+            line = line | {name: sum((one[name] for one in lines[1:]), line[name]) for name in ("shard_rows", "tokens", "loss_tokens")}
+        yield line
