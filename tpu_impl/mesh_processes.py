@@ -19,7 +19,7 @@ FORCED = "--xla_force_host_platform_device_count"
 DEVICES = 8  # of the largest mesh; the recorder's own process has one
 LOST_STEPS = 6  # of the run that loses a process after its first checkpoint
 PATIENCE_S = 600.0  # for a pair to reach its first checkpoint on a busy machine
-BOUND_S = 60.0  # within which a process must end whose peer is gone
+BOUND_S = 90.0  # within which a process must end whose peer is gone
 
 
 class LostRun(RuntimeError):

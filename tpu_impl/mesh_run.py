@@ -81,9 +81,10 @@ class MeshRun:
     def warm(self) -> Warm:
         """Gradients by the trainer's own function, norm and factor by its own step."""
         trainer = self.start(self.session.warm.adapter, RUN)
-        batch = place_rows(run_data(self.session.plan, self.session.rows, RUN)[0])
+        batch = run_data(self.session.plan, self.session.rows, RUN)[0]
+        step, _ = trainer.jit_train_and_eval_step()
         gradients = step_gradients(trainer.model, [batch]).gradients
-        loss, _, _ = trainer.jit_train_and_eval_step()[0](batch)
+        loss, _, _ = step(place_rows(batch))
         clip = part_of(trainer.optimizer.opt_state, ClipState)
         return Warm(float(loss), float(clip.grad_norm[...]), float(clip.factor[...]), gradients)
 

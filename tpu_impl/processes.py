@@ -10,7 +10,7 @@ import jax
 
 from conformance.contract.errors import ContractError
 
-HEARTBEAT_S = 10  # a process that is silent for so long is lost; JAX's own default is 100
+HEARTBEAT_S = 20  # a process that is silent for so long is lost, even on a busy machine; JAX's own default is 100
 LOST = 4  # exit code of a process whose peer is lost
 
 

@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import jax
+
 from conformance.contract.bundle import Bundle, BundleWriter
 from conformance.contract.errors import ContractError
 from conformance.contract.recipe import Recipe
@@ -51,11 +53,13 @@ def record(recipe: Recipe, out: Path, rungs: Iterable[str] | None = None, progre
     """Writes the bundle `out`, whole or not at all."""
     chosen = check_rungs(rungs)
     prepare_process()
-    with Session(recipe, progress) as session, BundleWriter(out, stack="port", recipe=recipe, plan=session.plan) as writer:
-        for rung in chosen:
-            with timed(progress, rung):
-                RUNGS[rung](session, writer)
-        writer.manifest(**environment())
+    with Session(recipe, progress) as session:
+        path = out if jax.process_index() == 0 else session.scratch / "bundle"  # every process reads, the first one writes
+        with BundleWriter(path, stack="port", recipe=recipe, plan=session.plan) as writer:
+            for rung in chosen:
+                with timed(progress, rung):
+                    RUNGS[rung](session, writer)
+            writer.manifest(**environment())
 
 
 def exchange(bundle: Path, peer: Path, progress: Progress = say) -> None:

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from unittest import mock
 
 import jax
@@ -14,6 +14,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from tunix.models.gemma4 import model as gemma4
 
 from conformance.contract.errors import ContractError
+from conformance.contract.recipe import Recipe
 from conformance.contract.sharding import Mesh, check_rows, split_axes
 from conformance.contract.topology import Topology
 from tpu_impl.corrections import ALL, Corrections
@@ -41,6 +42,14 @@ def on_mesh(mesh: jax.sharding.Mesh, corrections: Corrections = ALL) -> Iterator
         warnings.simplefilter("ignore", DeprecationWarning)  # `with mesh:` is the old way
         with mesh, mock.patch.object(gemma4, "shard", shard):
             yield
+
+
+def recipes_mesh(recipe: Recipe):
+    """A context on the recipe's mesh; without one where a single device is all that it asks for."""
+    mesh = Mesh(recipe.sharding.fsdp, recipe.sharding.tp)
+    if jax.process_count() > 1 and mesh.devices != jax.device_count():
+        raise ContractError(f"mesh {mesh.name} must have the {jax.device_count()} devices of {jax.process_count()} processes")
+    return on_mesh(make_mesh(mesh)) if mesh.devices > 1 else nullcontext()
 
 
 def current_mesh() -> jax.sharding.Mesh | None:

@@ -17,7 +17,7 @@ from tpu_impl.layout import from_hub, lora_tensors
 from tpu_impl.lora import dropout_key
 from tpu_impl.model import logits_of
 from tpu_impl.optimizer import AdamState, Chain, ClipState, part_of, recipe_chain
-from tpu_impl.sharding import as_annotated, constrain
+from tpu_impl.sharding import as_annotated, constrain, place_rows
 
 MOMENTS = ("m", "v")
 
@@ -66,7 +66,7 @@ class StepGradients:
 def step_gradients(model, batches: list[Batch]) -> StepGradients:
     """Forward and backward of one optimizer step, its micro-batches averaged as MultiSteps averages them."""
     graphdef, lora, frozen = nnx.split(model, nnx.LoRAParam, ...)
-    results = [loss_and_gradients(graphdef, lora, frozen, batch) for batch in batches]
+    results = [loss_and_gradients(graphdef, lora, frozen, place_rows(batch)) for batch in batches]
     mean = functools.reduce(lambda total, pair: _running_mean(total, *pair), enumerate(grads for _, grads in results), None)
     loss = np.mean(np.asarray([float(loss) for loss, _ in results], np.float32))
     return StepGradients(float(loss), float(_global_norm(mean)), named(model, mean))
@@ -98,7 +98,7 @@ def warm_step(model, recipe: Recipe, warm: WarmState, rates: np.ndarray, batches
     params = nnx.as_pure(lora)
     state = set_moments(transformation.init(params), structured(model, warm.m), structured(model, warm.v), warm.step)
     for batch in batches:
-        _, grads = loss_and_gradients(graphdef, lora, frozen, batch)
+        _, grads = loss_and_gradients(graphdef, lora, frozen, place_rows(batch))
         params, state = apply_gradients(transformation, params, state, nnx.as_pure(grads))
     moments = {moment: named(model, getattr(part_of(state, AdamState), moment)) for moment in MOMENTS}
     return named(model, params) | {f"{name}.{moment}": moments[moment][name] for moment in MOMENTS for name in moments[moment]}
