@@ -16,8 +16,11 @@ EPILOG = """examples:
   python -m tpu_impl record --recipe R.toml --out B --rungs tokens,batches     only some rungs
   python -m tpu_impl exchange --bundle bundles/port --peer bundles/reference   after both stacks have recorded
   python -m tpu_impl train --recipe R.toml --out run                           a plain run: adapter/ and bundle/
+  python -m tpu_impl train --recipe R.toml --out run --save-every 100 --coordinator 10.0.0.2:8476 --processes 2 --process-id 0
+                                              one of two processes; each reads its own rows, and a restart adds --resume
 
-A bundle appears under its name when it is whole; Ctrl-C leaves nothing that reads as one. Exit codes: 0 done, 2 bad input."""
+A bundle appears under its name when it is whole; Ctrl-C leaves nothing that reads as one. Exit codes: 0 done, 2 bad input,
+4 another process is lost."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -35,8 +38,20 @@ def parser() -> argparse.ArgumentParser:
     exchange.add_argument("--peer", type=Path, required=True, help="the other stack's bundle")
     train = commands.add_parser("train", help="a plain run of the recipe, recorded like anybody's trainer")
     train.add_argument("--recipe", type=Path, required=True, help="recipe file (TOML)")
-    train.add_argument("--out", type=Path, required=True, help="new folder for adapter/, checkpoints and bundle/")
+    train.add_argument("--out", type=Path, required=True, help="new folder for adapter/, checkpoints/ and bundle/")
+    train.add_argument("--steps", type=int, help="stop after so many optimizer steps; the recipe's when left out")
+    train.add_argument("--save-every", type=int, help="optimizer steps between checkpoints; none when left out")
+    train.add_argument("--resume", action="store_true", help="go on from the last checkpoint in --out")
+    for command in (record, train):
+        _add_place(command)
     return top
+
+
+def _add_place(command: argparse.ArgumentParser) -> None:
+    """Several processes are one run; without options JAX's own environment variables say so."""
+    command.add_argument("--coordinator", help="host:port where all processes meet (JAX_COORDINATOR_ADDRESS)")
+    command.add_argument("--processes", type=int, help="how many processes run together (JAX_NUM_PROCESSES)")
+    command.add_argument("--process-id", type=int, help="which of them this one is, from 0 (JAX_PROCESS_ID)")
 
 
 def main(arguments: list[str] | None = None) -> int:

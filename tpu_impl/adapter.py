@@ -63,7 +63,7 @@ def attach_adapter(model: gemma4.Gemma4, recipe: Recipe, remat: str = "none", co
         split_kv(model)
     if not corrections.remat_after_lora:
         set_remat(model, remat)
-    adapted = _abstract(model, recipe, corrections)
+    adapted = abstract_adapted(model, recipe, corrections)
     nnx.update(adapted, nnx.state(model))
     _start_at_zero(adapted, corrections)
     check_adapted(adapted, recipe)
@@ -77,7 +77,7 @@ def split_kv(model: gemma4.Gemma4) -> None:
             layer.attn.kv_einsum = SplitKV(layer.attn.kv_einsum, model.config)
 
 
-def _abstract(model, recipe: Recipe, corrections: Corrections):
+def abstract_adapted(model, recipe: Recipe, corrections: Corrections):
     """The adapted model in shapes alone. Qwix finds the weights by running the model (or bench) once."""
     # Qwix asks each tracer for its sharding, and JAX answers with an error text whose cost grows with the layers: minutes at 60.
     with mock.patch.object(partial_eval.DynamicJaxprTracer, "_origin_msg", lambda tracer: ""):
@@ -173,7 +173,7 @@ def measured_scale(model, recipe: Recipe, corrections: Corrections = ALL) -> dic
     `model` is unadapted and split; its projections are adapted and called one by one.
     """
     bench = Bench(model)
-    made = _abstract(bench, recipe, corrections)
+    made = abstract_adapted(bench, recipe, corrections)
     nnx.update(made, nnx.state(bench))
     for index, (_, variable) in enumerate(nnx.to_flat_state(nnx.state(made, nnx.LoRAParam))):
         draw = np.random.Generator(np.random.Philox(key=index)).standard_normal(variable.shape)

@@ -2,20 +2,26 @@
 
 import argparse
 
+import jax
+
 from conformance.contract.errors import ContractError
 from conformance.contract.recipe import load_recipe
 from conformance.contract.run_record import RUN_OF
 from tpu_impl import record as recording
 from tpu_impl.adapter import save_adapter
 from tpu_impl.environment import prepare_process
+from tpu_impl.processes import Place, joined, place_from
 from tpu_impl.recorder import Recorder
 from tpu_impl.session import Session
+from tpu_impl.sharding import recipes_mesh
 from tpu_impl.train import Run, run_data
 from tpu_impl.train import train as run_trainer
 
 
 def record(options: argparse.Namespace) -> None:
-    recording.record(load_recipe(options.recipe), options.out, options.rungs)
+    recipe = load_recipe(options.recipe)
+    with joined(place_of(options)), recipes_mesh(recipe):
+        recording.record(recipe, options.out, options.rungs)
 
 
 def exchange(options: argparse.Namespace) -> None:
@@ -23,14 +29,24 @@ def exchange(options: argparse.Namespace) -> None:
 
 
 def train(options: argparse.Namespace) -> None:
-    """The recipe's own run: its precision, dropout and rematerialisation; recorded as anybody's would be."""
+    """The recipe's own run: its mesh, precision, dropout and rematerialisation; recorded as anybody's would be."""
     recipe = load_recipe(options.recipe)
-    if options.out.exists():
-        raise ContractError(f"folder {options.out}: already there; choose a new folder or remove it")
+    if options.out.exists() and not options.resume:
+        raise ContractError(f"folder {options.out}: already there; choose a new folder, remove it, or --resume")
+    if options.resume and not options.save_every:
+        raise ContractError("--resume needs --save-every: a run that saves nothing has nothing to go on from")
     prepare_process()
-    run = Run(RUN_OF[recipe.precision.compute], dropout=recipe.adapter.dropout, seed=recipe.seeds.dropout, remat=recipe.remat.policy)
-    with Session(recipe, recording.say) as session:
-        trainer = session.trainer(session.initial, run, out=options.out)
-        Recorder(options.out / "bundle", recipe, plan=session.plan, progress=recording.say).attach(trainer)
+    run = Run(
+        RUN_OF[recipe.precision.compute], steps=options.steps, dropout=recipe.adapter.dropout, seed=recipe.seeds.dropout,
+        remat=recipe.remat.policy, save_every=options.save_every,
+    )  # fmt: skip
+    with joined(place_of(options)), Session(recipe, recording.say) as session, recipes_mesh(recipe):
+        trainer = session.trainer(session.initial, run, out=options.out / "checkpoints")
+        out = options.out if jax.process_index() == 0 else session.scratch  # every process reads, the first one writes
+        Recorder(out / "bundle", recipe, plan=session.plan, progress=recording.say).attach(trainer)
         run_trainer(trainer, run_data(session.plan, session.rows, run))
-        save_adapter(trainer.model, recipe, options.out / "adapter")
+        save_adapter(trainer.model, recipe, out / "adapter")
+
+
+def place_of(options: argparse.Namespace) -> Place:
+    return place_from(options.coordinator, options.processes, options.process_id)

@@ -21,6 +21,9 @@ class Corrections:
     torch_clip: bool = True  # optimizer.py: clip / (norm + 1e-6)
     torch_adamw: bool = True  # optimizer.py: bias correction in float64
     logits_dtype: bool = True  # model.py: logits have the stream's dtype
+    split_by_rule: bool = True  # sharding.py: every variable split as the contract says, by a rule that fits the mesh
+    constrained_streams: bool = True  # sharding.py: activations lie where Tunix asks, on CPUs too, where the axis divides
+    whole_rows: bool = True  # train.py: rows that a mesh does not divide are refused
     whole_metadata: bool = True  # train.py: the last checkpoint carries the data position too
 
 

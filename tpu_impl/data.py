@@ -11,6 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from conformance.contract.errors import ContractError
 from conformance.contract.plan import EMPTY, Plan, PlannedRow, Step
 from tpu_impl.corrections import ALL, Corrections
+from tpu_impl.sharding import current_mesh, own_rows
 
 Batch = dict[str, np.ndarray]
 
@@ -26,7 +27,7 @@ class TokenisedRow:
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """One micro-batch over all shards: its rows, its number in the run, and how many targets its optimizer step has."""
+    """One micro-batch: its rows that this process takes, its number in the run, and how many targets its whole step has."""
 
     number: int
     rows: tuple[TokenisedRow, ...]
@@ -89,19 +90,26 @@ def arrange(
     rows: dict[int, TokenisedRow], steps: Iterable[Step], plan: Plan, *, dropout_seed: int | None = None,
     corrections: Corrections = ALL,
 ) -> grain.MapDataset:  # fmt: skip
-    """The micro-batches of `steps` in order, each a dict of arrays for the training step (`collate`)."""
-    micros = list(_micro_batches(rows | {EMPTY: empty_row(plan.pad_id)}, steps, corrections))
+    """The micro-batches of `steps` in order, each a dict of arrays for the training step (`collate`).
+
+    On a mesh of several processes each process gets the rows of its own devices.
+    """
+    rows = rows | {EMPTY: empty_row(plan.pad_id)}
+    micros = list(_micro_batches(rows, steps, plan, corrections))
     return grain.MapDataset.source(micros).map(lambda micro: _batch(micro, plan, dropout_seed, corrections))
 
 
-def _micro_batches(rows: dict[int, TokenisedRow], steps: Iterable[Step], corrections: Corrections) -> Iterable[MicroBatch]:
+def _micro_batches(
+    rows: dict[int, TokenisedRow], steps: Iterable[Step], plan: Plan, corrections: Corrections
+) -> Iterable[MicroBatch]:
     for step in steps:
         targets = sum(int(rows[row].loss_mask.sum()) for row in step.rows)
         micros = [tuple(rows[row] for shard in micro for row in shard) for micro in step.micros]
         if not corrections.full_last_step and EMPTY in (row.row for micro in micros for row in micro):
             return  # stock: a partial group is accumulated, and never stepped on
         for index, micro in enumerate(micros):
-            yield MicroBatch(step.index * len(micros) + index, micro, len(micros), targets)
+            own = own_rows(len(micro), current_mesh()) if corrections.whole_rows else range(len(micro))
+            yield MicroBatch(step.index * len(micros) + index, tuple(micro[row] for row in own), len(micros), targets)
 
 
 def _batch(micro: MicroBatch, plan: Plan, dropout_seed: int | None, corrections: Corrections) -> Batch:

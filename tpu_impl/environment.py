@@ -1,5 +1,6 @@
 """What a run stands on, for the manifest: versions, device, and the precision switches as read back."""
 
+import os
 import platform
 import tempfile
 from contextlib import contextmanager
@@ -22,8 +23,10 @@ def prepare_process() -> None:
 
 @contextmanager
 def compilation_cache():
-    """A cache of compiled programs for this process alone: several trainers and models compile the same program."""
-    with tempfile.TemporaryDirectory(prefix="tpu_impl-xla-") as folder:
+    """A cache of compiled programs, because several trainers and models compile the same one: JAX's own folder where the
+    environment names one (processes that share a program), else this process's alone."""
+    with tempfile.TemporaryDirectory(prefix="tpu_impl-xla-") as own:
+        folder = os.environ.get("JAX_COMPILATION_CACHE_DIR", own)
         jax.config.update("jax_compilation_cache_dir", folder)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
         try:

@@ -6,8 +6,10 @@ Tunix keeps projections as einsum weights: q, k, v [N,D,H], o [N,H,D], the MLP's
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import jax
 import numpy as np
 from flax import nnx
+from jax.experimental import multihost_utils
 
 from conformance.contract.topology import PREFIX
 
@@ -23,6 +25,7 @@ FUSED = "attn.kv_einsum"  # stock: [2,K,D,H], K and V in one
 OUTPUT = {"attn.attn_vec_einsum": "self_attn.o_proj"}
 KERNELS = {f"mlp.{name}": f"mlp.{name}" for name in ("gate_proj", "up_proj", "down_proj")}
 PROJECTIONS = HEADS | OUTPUT | KERNELS
+DIMS = dict.fromkeys(HEADS, (0, 1, 0)) | dict.fromkeys(OUTPUT, (1, 1, 0)) | dict.fromkeys(KERNELS, (1, 0)) | {FUSED: (None, 0, 1, 0)}
 PLAIN = {
     "pre_attention_norm.scale": "input_layernorm.weight",
     "post_attention_norm.scale": "post_attention_layernorm.weight",
@@ -37,15 +40,26 @@ OUTSIDE = {"embedder.input_embedding": "embed_tokens.weight", "final_norm.scale"
 
 @dataclass(frozen=True, slots=True)
 class HubTensor:
-    """A tensor under its hub name (a LoRA tensor: `<weight>.lora_A`), the variable that holds it, and how it is turned."""
+    """A tensor under its hub name (a LoRA tensor: `<weight>.lora_A`), the variable that holds it, and how it is turned.
+
+    `dims` names, for each dimension of the variable, the hub dimension that it is a part of: (0, 1, 0) for [N,D,H] -> [N*H,D].
+    """
 
     name: str
     variable: nnx.Variable
     turn: Callable
+    dims: tuple[int | None, ...]
 
     def read(self, whole=None) -> np.ndarray:
         """In the hub's layout; `whole` is another value in the variable's structure, such as its gradient. A copy."""
-        return np.array(self.turn(np.asarray(self.variable[...] if whole is None else whole)))
+        return np.array(self.turn(whole_array(self.variable[...] if whole is None else whole)))
+
+
+def whole_array(value) -> np.ndarray:
+    """All of an array, the parts that other processes hold too; then every process must ask."""
+    if isinstance(value, jax.Array) and not value.is_fully_addressable:
+        return multihost_utils.process_allgather(value, tiled=True)
+    return np.asarray(value)
 
 
 def base_tensors(model: nnx.Module) -> list[HubTensor]:
@@ -65,7 +79,9 @@ def from_hub(variable: nnx.Variable, tensor: np.ndarray) -> np.ndarray:
 
 def _tensors(model: nnx.Module, kind, named: Callable) -> list[HubTensor]:
     flat = nnx.to_flat_state(nnx.state(model, kind))
-    return [HubTensor(name, variable, turn) for path, variable in flat for name, turn in named(path)]
+    return [
+        HubTensor(name, variable, turn, _dims(path, variable.ndim)) for path, variable in flat for name, turn in named(path)
+    ]  # fmt: skip
 
 
 def projection_of(path: Path) -> str | None:
@@ -104,6 +120,16 @@ def _base(path: Path) -> Iterator[tuple[str, Callable]]:
 def _split(path: Path) -> tuple[str, str, str]:
     """("model.language_model.layers.3.", "attn.q_einsum", "w")"""
     return f"{PREFIX}layers.{path[1]}.", ".".join(map(str, path[2:-1])), str(path[-1])
+
+
+def _dims(path: Path, ndim: int) -> tuple[int | None, ...]:
+    """Outer dimension first: an axis of a mesh that splits a hub dimension splits the first of its parts."""
+    short, leaf = ".".join(map(str, path[2:-1])), str(path[-1])
+    if leaf.endswith("_lora_a"):
+        return (1,) * (ndim - 1) + (0,)
+    if leaf.endswith("_lora_b"):
+        return (1, None, 0, 0) if short == FUSED else (1,) + (0,) * (ndim - 1)
+    return DIMS.get(short) or tuple(range(ndim))
 
 
 def _turn(short: str) -> Callable:

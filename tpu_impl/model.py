@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 from pathlib import Path
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -103,11 +104,13 @@ def load_checkpoint(folder: Path, precision: str = "f32", corrections: Correctio
     """The checkpoint with every weight in `precision` ("f32", "bf16"), under either name prefix."""
     check_tensors(folder, read_topology(folder))
     config = read_config(folder, precision)
-    model = safetensors_loader.load_and_create_model(
-        file_dir=str(folder), model_class=gemma4.Gemma4, config=config,
-        key_mapping=lambda config: _key_mapping(config, corrections),
-        preprocess_fn=params_safetensors._make_preprocess_fn(config), dtype=DTYPES[precision],
-    )  # fmt: skip
+    # Stock: every tensor goes to the first of all devices, which in a second process is another process's.
+    with mock.patch.object(jax, "devices", jax.local_devices):
+        model = safetensors_loader.load_and_create_model(
+            file_dir=str(folder), model_class=gemma4.Gemma4, config=config,
+            key_mapping=lambda config: _key_mapping(config, corrections),
+            preprocess_fn=params_safetensors._make_preprocess_fn(config), dtype=DTYPES[precision],
+        )  # fmt: skip
     # Tunix pins each array to a device. jit compiles a program of its own for pinned inputs, and its outputs are pinned too.
     nnx.update(model, jax.tree.map(lambda value: jnp.asarray(np.asarray(value)), nnx.state(model)))
     return watch(_hashable(model))

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import jax
+
 from conformance.contract.bundle import Bundle, BundleWriter
 from conformance.contract.errors import ContractError
 from conformance.contract.progress import Progress, Speaker, check_rungs, timed
@@ -11,6 +13,7 @@ from tpu_impl.environment import environment, prepare_process
 from tpu_impl.record_after import record_checkpoint, record_exchange, record_generation, record_merge
 from tpu_impl.record_inputs import record_batches, record_tokens
 from tpu_impl.record_model import record_adapters, record_logits, record_weights
+from tpu_impl.record_sharding import record_sharding
 from tpu_impl.record_training import record_gradients, record_one_step, record_optimizer, record_trajectory
 from tpu_impl.session import Session
 
@@ -26,6 +29,7 @@ RUNGS: dict[str, Callable[[Session, BundleWriter], None]] = {
     "optimizer": record_optimizer,
     "one_step": record_one_step,
     "trajectory": record_trajectory,
+    "sharding": record_sharding,
     "checkpoint": record_checkpoint,
     "merge": record_merge,
     "generation": record_generation,
@@ -36,11 +40,13 @@ def record(recipe: Recipe, out: Path, rungs: Iterable[str] | None = None, progre
     """Writes the bundle `out`, whole or not at all."""
     chosen = check_rungs(rungs, RUNGS)
     prepare_process()
-    with Session(recipe, progress) as session, BundleWriter(out, stack="port", recipe=recipe, plan=session.plan) as writer:
-        for rung in chosen:
-            with timed(progress, rung):
-                RUNGS[rung](session, writer)
-        writer.manifest(**environment())
+    with Session(recipe, progress) as session:
+        path = out if jax.process_index() == 0 else session.scratch / "bundle"  # every process reads, the first one writes
+        with BundleWriter(path, stack="port", recipe=recipe, plan=session.plan) as writer:
+            for rung in chosen:
+                with timed(progress, rung):
+                    RUNGS[rung](session, writer)
+            writer.manifest(**environment())
 
 
 def exchange(bundle: Path, peer: Path, progress: Progress = say) -> None:

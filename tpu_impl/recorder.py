@@ -23,6 +23,7 @@ from tpu_impl.adapter import get_adapter
 from tpu_impl.environment import environment
 from tpu_impl.model import export_weights
 from tpu_impl.optimizer import AdamState, ClipState, part_of
+from tpu_impl.sharding import places_of
 
 
 class Recorder(hooks.TrainingHooks):
@@ -140,7 +141,11 @@ class Recorder(hooks.TrainingHooks):
         ids_BT, mask_BT, attended_BT = (np.asarray(part(inputs)) for part in (_ids, _loss_mask, _attended))
         trainer, shards = self.trainer, self.recipe.batch.shards
         micro = trainer.iter_steps % trainer.config.get_with_default("gradient_accumulation_steps", 1)
-        for shard, rows in enumerate(np.array_split(np.arange(len(ids_BT)), shards)):
+        own, whole = places_of(len(ids_BT))
+        for shard, places in enumerate(np.array_split(np.arange(whole), shards)):
+            rows = [own.index(place) for place in places if place in own]
+            if not rows:
+                continue  # another process's
             columns = defaultdict(list)
             for row in rows:
                 for key, value in self._row(ids_BT[row], mask_BT[row], attended_BT[row]).items():

@@ -18,6 +18,7 @@ from tpu_impl.data import TokenisedRow, load_tokenizer, tokenise
 from tpu_impl.environment import compilation_cache
 from tpu_impl.model import load_checkpoint
 from tpu_impl.recorder import Recorder
+from tpu_impl.sharding import current_mesh, place_model
 from tpu_impl.train import Run, Trainer, make_trainer, run_data, train
 
 
@@ -69,9 +70,14 @@ class Session:
         return load_checkpoint(self.recipe.checkpoint_dir, precision)
 
     def adapted(self, tensors: Tensors, precision: str = "f32", dropout: float = 0.0, remat: str = "none"):
-        """The base with an adapter; models of one kind share their weights, so the last `tensors` set are everyone's."""
+        """The base with an adapter, on the surrounding mesh if any.
+
+        Models of one kind share their weights, so the last `tensors` set are everyone's.
+        """
         model = self._attached(precision, dropout, remat)
         set_adapter(model, tensors)
+        if mesh := current_mesh():
+            place_model(model, self.plan.topology, mesh)
         return model
 
     def _attach(self, precision: str, dropout: float, remat: str):

@@ -17,6 +17,7 @@ from tpu_impl.layout import from_hub, lora_tensors
 from tpu_impl.lora import dropout_key
 from tpu_impl.model import logits_of
 from tpu_impl.optimizer import AdamState, Chain, ClipState, part_of, recipe_chain
+from tpu_impl.sharding import as_annotated, constrain, place_rows
 
 MOMENTS = ("m", "v")
 
@@ -42,14 +43,15 @@ def loss_and_gradients(graphdef, lora, frozen, batch: Batch):
 
     Stock: PeftTrainer's jitted step returns the whole model, +14.5 GiB a device at 31B.
     """
-    return jax.value_and_grad(lambda lora: token_loss(nnx.merge(graphdef, lora, frozen), **batch))(lora)
+    loss, grads = jax.value_and_grad(lambda lora: token_loss(nnx.merge(graphdef, lora, frozen), **batch))(lora)
+    return loss, as_annotated(grads)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def apply_gradients(transformation, params, opt_state, grads):
-    """(parameters, optimizer state) after one micro-batch's gradients."""
+@functools.partial(jax.jit, static_argnums=(0, 4))
+def apply_gradients(transformation, params, opt_state, grads, shardings=None):
+    """(parameters, optimizer state) after one micro-batch's gradients; on a mesh they stay where `shardings` says."""
     updates, opt_state = transformation.update(grads, opt_state, params)
-    return optax.apply_updates(params, updates), opt_state
+    return constrain((optax.apply_updates(params, updates), opt_state), shardings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +66,13 @@ class StepGradients:
 def step_gradients(model, batches: list[Batch]) -> StepGradients:
     """Forward and backward of one optimizer step, its micro-batches averaged as MultiSteps averages them."""
     graphdef, lora, frozen = nnx.split(model, nnx.LoRAParam, ...)
-    results = [loss_and_gradients(graphdef, lora, frozen, batch) for batch in batches]
+    results = [loss_and_gradients(graphdef, lora, frozen, place_rows(batch)) for batch in batches]
     mean = functools.reduce(lambda total, pair: _running_mean(total, *pair), enumerate(grads for _, grads in results), None)
     loss = np.mean(np.asarray([float(loss) for loss, _ in results], np.float32))
-    return StepGradients(float(loss), float(optax.global_norm(mean)), named(model, mean))
+    return StepGradients(float(loss), float(_global_norm(mean)), named(model, mean))
+
+
+_global_norm = jax.jit(optax.global_norm)
 
 
 def _running_mean(mean, count: int, grads):
@@ -93,7 +98,7 @@ def warm_step(model, recipe: Recipe, warm: WarmState, rates: np.ndarray, batches
     params = nnx.as_pure(lora)
     state = set_moments(transformation.init(params), structured(model, warm.m), structured(model, warm.v), warm.step)
     for batch in batches:
-        _, grads = loss_and_gradients(graphdef, lora, frozen, batch)
+        _, grads = loss_and_gradients(graphdef, lora, frozen, place_rows(batch))
         params, state = apply_gradients(transformation, params, state, nnx.as_pure(grads))
     moments = {moment: named(model, getattr(part_of(state, AdamState), moment)) for moment in MOMENTS}
     return named(model, params) | {f"{name}.{moment}": moments[moment][name] for moment in MOMENTS for name in moments[moment]}

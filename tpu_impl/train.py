@@ -20,6 +20,7 @@ from tpu_impl.corrections import ALL, Corrections
 from tpu_impl.data import Batch, TokenisedRow, arrange
 from tpu_impl.optimizer import Chain, ClipState, part_of, recipe_chain
 from tpu_impl.saver import checkpointing
+from tpu_impl.sharding import ROWS, current_mesh, place_rows, shardings_of
 from tpu_impl.step import apply_gradients, loss_and_gradients, token_loss
 
 
@@ -75,22 +76,35 @@ class Trainer(peft_trainer.PeftTrainer):
         # The same transformation that super() has just initialised, but one object for all trainers.
         self.optimizer.tx = chain.accumulated(config.gradient_accumulation_steps)
         self.with_loss_fn(token_loss)
-        if self._train_steps:  # restored
+        if self._train_steps and not current_mesh():  # restored
             for structure in (nnx.state(model, nnx.LoRAParam), self.optimizer.opt_state):
                 Held(structure).unpin()
 
     def jit_train_and_eval_step(self, skip_jit: bool = False, cache_nnx_graph: bool = False):
         """Splits the model once: walking its graph takes longer than a step of a small model."""
         graphdef, lora, frozen = nnx.split(self.model, nnx.LoRAParam, ...)
+        self._shard_optimizer(current_mesh())
         held = [Held(nnx.state(self.model, nnx.LoRAParam)), Held(self.optimizer.opt_state)]
+        self._shardings = shardings_of([one.read() for one in held])
         return functools.partial(self._step, graphdef, jax.tree.structure(lora), frozen, held), None
+
+    def _shard_optimizer(self, mesh) -> None:
+        """Moments and accumulator already lie as the adapters that they were made from; Tunix spreads the scalars."""
+        if mesh is not None:
+            super()._shard_optimizer(mesh)
+            # XLA's CPU devices share a few threads and queue 32 programs each: a step that starts behind hundreds of
+            # unfinished small ones waits for a device whose queue is full, and that one for a thread, forever.
+            jax.block_until_ready(nnx.state((self.model, self.optimizer)))
+
+    def _prepare_inputs(self, inputs: Batch) -> dict[str, jax.Array]:
+        return place_rows(inputs) if self._corrections.whole_rows else inputs
 
     def _step(self, graphdef, structure, frozen, held: list["Held"], inputs: Batch):
         """(loss, None, gradient norm of the last whole step) of one micro-batch."""
         params, state = (one.read() for one in held)
         lora = jax.tree.unflatten(structure, jax.tree.leaves(params))
         loss, grads = loss_and_gradients(graphdef, lora, frozen, self.gen_model_input_fn(inputs))
-        moved = apply_gradients(self.optimizer.tx, params, state, nnx.as_pure(grads))
+        moved = apply_gradients(self.optimizer.tx, params, state, nnx.as_pure(grads), self._shardings)
         for one, value in zip(held, moved, strict=True):
             one.write(value)
         return loss, None, part_of(moved[1], ClipState).grad_norm
@@ -128,6 +142,7 @@ def trainer_config(recipe: Recipe, run: Run, out: Path | None) -> peft_trainer.T
         gradient_accumulation_steps=run.accumulation or recipe.batch.accumulation,
         checkpoint_root_directory=str(out) if saving else None,
         checkpointing_options=checkpointing(run.save_every) if saving else None,
+        data_sharding_axis=(ROWS,),
     )
 
 

@@ -1,0 +1,59 @@
+"""Records the rung *sharding*: one result on every mesh."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+
+from conformance.contract.bundle import BundleWriter
+from conformance.contract.checkpoint_files import read_file
+from conformance.contract.recipe_writer import write_recipe
+from conformance.contract.sharding import MESHES, sharding_recipe
+from tpu_impl.abstract import abstract_leaves
+from tpu_impl.mesh_processes import PAIR, WIDEST, Job, lines_in, lose_one
+from tpu_impl.mesh_run import ARRAYS
+from tpu_impl.session import Session
+
+TOGETHER = 2  # meshes at a time: one keeps a core busy
+
+
+def record_sharding(session: Session, writer: BundleWriter) -> None:
+    folder = session.scratch / "sharding"
+    folder.mkdir()
+    job = Job(write_recipe(folder / "recipe.toml", sharding_recipe(session.recipe)), folder)
+    with ThreadPoolExecutor(TOGETHER) as pool:
+        for mesh, found in zip(MESHES, pool.map(job.run, MESHES), strict=True):
+            write_mesh(writer, mesh.name, found)
+            session.progress(f"sharding {mesh.name}")
+    record_processes(session, writer, job)
+    for mesh, leaf in abstract_leaves(session.recipe):
+        writer.line("sharding", "abstract", mesh=mesh.name, **asdict(leaf))
+
+
+def record_processes(session: Session, writer: BundleWriter, job: Job) -> None:
+    """The same devices in two processes; then one of the two is killed, and both start again."""
+    found = job.run(WIDEST, processes=PAIR)
+    write_mesh(writer, f"processes={PAIR}", found)
+    session.progress(f"sharding processes={PAIR}")
+    writer.line("sharding", "lost", **asdict(lose_one(job, found)))
+    session.progress("sharding lost process")
+
+
+def write_mesh(writer: BundleWriter, name: str, found: Path) -> None:
+    """Puts a mesh's results into the bundle under its name."""
+    for tensor, value in read_file(found / "0" / ARRAYS).items():
+        writer.array("sharding", f"{name}/{tensor}", value)
+    for line in read_lines(found):
+        series = line.pop("series")
+        meshed = {} if series in ("refusals", "restore") else {"mesh": name}
+        writer.line("sharding", series, **meshed, **line)
+
+
+def read_lines(found: Path) -> Iterator[dict]:
+    """The first process's lines; what a step consumed is what all processes consumed."""
+    first, *others = (lines_in(folder) for folder in sorted(found.glob("[0-9]")))
+    for lines in zip(first, *others, strict=True):
+        line = lines[0]
+        if line["series"] == "consumed":
+            line = line | {name: sum((one[name] for one in lines[1:]), line[name]) for name in ("shard_rows", "tokens", "loss_tokens")}
+        yield line
