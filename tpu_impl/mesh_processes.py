@@ -124,5 +124,6 @@ def _wait_for(path: Path, process: subprocess.Popen) -> None:
 
 def _message(stderr: str) -> str:
     """The line that says why: the port's own, or that of JAX's coordination service when it notices first."""
-    found = [line[line.index(sign) :] for line in stderr.splitlines() for sign in ("port: process", "Terminating process") if sign in line]
+    signs, lines = ("port: process", "Terminating process"), stderr.splitlines()
+    found = [line[line.index(sign) :] for line in lines for sign in signs if sign in line]
     return found[-1] if found else ""
