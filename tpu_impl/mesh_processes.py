@@ -124,5 +124,6 @@ def _wait_for(path: Path, process: subprocess.Popen) -> None:
 
 def _message(stderr: str) -> str:
     """The line that says why: the port's own, or that of JAX's coordination service when it notices first."""
-    lines = [line for line in stderr.splitlines() if line.startswith("port:") or "Terminating process" in line]
-    return lines[-1] if lines else ""
+    signs, lines = ("port: process", "Terminating process"), stderr.splitlines()
+    found = [line[line.index(sign) :] for line in lines for sign in signs if sign in line]
+    return found[-1] if found else ""

@@ -141,7 +141,7 @@ def step_lines(recorder: Recorder) -> Iterator[dict]:
 
 def extra_lines(run: MeshRun, trainer: Trainer, out: Path) -> Iterator[dict]:
     """What one mesh is enough for."""
-    if run.mesh == REFUSING:
+    if run.mesh == REFUSING and jax.process_count() == 1:
         message, case = run.refusal(UNEVEN_ROWS), f"{UNEVEN_ROWS} rows over {run.mesh.devices} devices"
         yield {"series": "refusals", "case": case, "refused": bool(message), "message": message}
     if run.mesh == SAVED:

@@ -21,6 +21,7 @@ from tpu_impl.sharding import make_mesh, on_mesh, place_model, place_rows, put
 from tpu_impl.train import run_data
 
 SPLIT = Mesh(4, 2)
+TRAINED_STEPS = 6
 
 
 def answers(session: Session) -> dict:
@@ -30,14 +31,17 @@ def answers(session: Session) -> dict:
         whole = one.warm()
     before = compiles.of_step
     with on_mesh(split.placed):
-        parted, loud = split.warm(), split.warm()
+        parted, again = split.warm(), split.warm()
+        counted = compiles.of_step - before
+        widths = about_widths(session, split, compiles)  # before a trainer is closed, which ends the counting
         found = {
             "difference": {name: relative(parted.gradients[name], value) for name, value in whole.gradients.items()},
-            "again": {name: relative(loud.gradients[name], value) for name, value in parted.gradients.items()},
+            "again": {name: relative(again.gradients[name], value) for name, value in parted.gradients.items()},
             "norms": [whole.grad_norm, parted.grad_norm],
-            "compiles": compiles.of_step - before,
+            "compiles": counted,
+            "losses": [step.loss for step in split.trajectory(dataclasses.replace(RUN, steps=TRAINED_STEPS))[0].steps],
         }
-        return found | about_leaves(session, split) | about_widths(session, split, compiles) | {"stock": stock_refusal(session)}
+        return found | widths | about_leaves(session, split) | {"stock": stock_refusal(session)}
 
 
 def relative(value: np.ndarray, other: np.ndarray) -> float:

@@ -25,10 +25,10 @@ from tpu_impl.layout import base_tensors, lora_tensors
 from tpu_impl.mesh_processes import PAIR, WIDEST, Job, lines_in, lose_one, with_devices
 from tpu_impl.model import load_checkpoint
 from tpu_impl.sharding import AXES, ROWS_SPEC, fitted_spec, own_rows, spec_of
+from tpu_impl.tests.on_8_devices import TRAINED_STEPS
 
 RECIPE = load_recipe(Path(__file__).parents[2] / "conformance" / "recipes" / "tiny.toml")
 KEPT_LAYERS = {0: 0, 5: 1}  # a local and a global layer of the tiny checkpoint
-STEPS = 6
 ROUNDING = 1e-5  # of a gradient; sums over 8 devices come in another order
 
 
@@ -161,15 +161,14 @@ def test_the_31b_is_split_without_memory():
     assert sum(leaf.bytes for mesh, leaf in leaves if mesh == Mesh(4, 1) and leaf.group == "adapter") == 4 * RANK * sides
 
 
-def test_two_processes_are_one_run_and_outlive_a_kill(small, tmp_path):
-    """2 processes x 4 devices train as 1 x 8; when one is killed the other ends, and both, started again, go on bit-equal."""
+def test_two_processes_are_one_run_and_outlive_a_kill(small, answers, tmp_path):
+    """2 processes x 4 devices train as one with 8; when one is killed the other ends, and both, started again, go on bit-equal."""
     job = Job(small, tmp_path)
-    one, two = (lines_in(job.run(WIDEST, processes, f"{processes}", STEPS) / "0") for processes in (1, PAIR))
-    losses = [[line["loss"] for line in lines] for lines in (one, two)]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-    assert len(set(losses[0])) == STEPS  # control: every step has a loss of its own
-    lost = lose_one(job, tmp_path / f"{PAIR}")
+    losses = [line["loss"] for line in lines_in(job.run(WIDEST, PAIR, "whole", TRAINED_STEPS) / "0")]
+    assert losses == pytest.approx(answers["losses"], rel=1e-4)
+    assert len(set(losses)) == TRAINED_STEPS  # control: every step has a loss of its own
+    lost = lose_one(job, tmp_path / "whole")
     assert lost.exit_code != 0
     assert lost.message
-    assert 0 < lost.resumed_step < STEPS
+    assert 0 < lost.resumed_step < TRAINED_STEPS
     assert lost.equal
