@@ -20,7 +20,7 @@ EPILOG = """examples:
   torchrun --standalone --nproc-per-node 4 -m reference train --recipe R.toml --out run    the same: it reads fsdp2.yaml too
 
 A bundle appears under its name when it is whole; Ctrl-C leaves nothing that reads as one. Exit codes: 0 done, 2 bad input,
-3 another process of the run was lost."""
+4 another process of the run was lost."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     except ProcessLostError as error:
         print(f"reference: {error}; --resume goes on from the last whole checkpoint", file=sys.stderr, flush=True)
-        return 3
+        return 4
     except KeyboardInterrupt:
         print("reference: stopped; nothing was written", file=sys.stderr)
         return 130
