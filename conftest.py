@@ -62,8 +62,10 @@ def pair(request, recipe, tmp_path_factory) -> Pair:
     """Both bundles: given, or recorded now side by side."""
     option = request.config.getoption
     folder = option("--out") or tmp_path_factory.mktemp("parity")
+    capture = request.config.pluginmanager.getplugin("capturemanager")
     try:
-        request.config.pair = record_pair(recipe, folder, option("--reference-bundle"), option("--port-bundle"))
+        with capture.global_and_fixture_disabled():  # recording takes minutes: its progress is shown
+            request.config.pair = record_pair(recipe, folder, option("--reference-bundle"), option("--port-bundle"))
     except ContractError as error:
         pytest.exit(f"parity: {error}", returncode=BAD_INPUT)
     return request.config.pair

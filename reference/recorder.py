@@ -16,7 +16,7 @@ from transformers import Trainer, TrainerCallback
 from conformance.contract.bundle import BundleWriter
 from conformance.contract.digest import sha256_array, sha256_bytes, tensor_bytes
 from conformance.contract.plan import EMPTY, Plan, make_plan
-from conformance.contract.progress import Progress, silent
+from conformance.contract.progress import Progress, is_due, silent
 from conformance.contract.recipe import Recipe
 from conformance.contract.run_record import RUN_OF, UNKNOWN, Consumed, StepLine, write_batches, write_steps
 from reference.adapter import get_adapter
@@ -73,7 +73,8 @@ class Recorder(TrainerCallback):
         self._micro = []
         self.consumed += sorted((consumed for consumed, _ in shards), key=lambda one: (one.micro, one.shard))
         self.steps.append(self._step_line(shards, args.world_size))
-        self.progress(f"step {state.global_step}/{state.max_steps} loss {self.steps[-1].loss:.4f}")
+        if is_due(state.global_step, state.max_steps):
+            self.progress(f"step {state.global_step}/{state.max_steps} loss {self.steps[-1].loss:.4f}")
 
     def on_train_end(self, args, state, control, **kwargs) -> None:
         self.final = get_adapter(self.trainer.model)

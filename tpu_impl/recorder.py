@@ -16,7 +16,7 @@ from conformance.contract.bundle import BundleWriter
 from conformance.contract.digest import sha256_array, sha256_bytes
 from conformance.contract.errors import ContractError
 from conformance.contract.plan import EMPTY, Plan, make_plan
-from conformance.contract.progress import Progress, silent
+from conformance.contract.progress import Progress, is_due, silent
 from conformance.contract.recipe import Recipe
 from conformance.contract.run_record import RUN_OF, UNKNOWN, Consumed, StepLine, write_batches, write_steps
 from tpu_impl.adapter import get_adapter
@@ -77,7 +77,8 @@ class Recorder(hooks.TrainingHooks):
         rows = sum(row != EMPTY for one in consumed for row in one.rows)
         norm = float(np.mean(mean_norm)) if norm is None else norm
         self.steps.append(StepLine(step, float(train_loss), norm, rate, rows, *counts))
-        self.progress(f"step {train_step}/{self.plan.total_steps} loss {train_loss:.4f}")
+        if is_due(train_step, self.plan.total_steps):
+            self.progress(f"step {train_step}/{self.plan.total_steps} loss {train_loss:.4f}")
         if self._ended and not self._open:
             self._finish()
 

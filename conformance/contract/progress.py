@@ -26,6 +26,11 @@ class Speaker:
         print(f"[{self.stack} {time.monotonic() - self.start:6.1f} s] {line}", file=sys.stderr, flush=True)
 
 
+def is_due(step: int, total: int) -> bool:
+    """Which of a run's steps are worth a line: five or so, and the last."""
+    return step == total or step % max(1, total // 5) == 0
+
+
 @contextmanager
 def timed(progress: Progress, name: str) -> Iterator[None]:
     """Says when `name` begins, when it is done, and how many seconds it took."""
