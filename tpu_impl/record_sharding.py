@@ -5,6 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
+import jax
+
 from conformance.contract.bundle import BundleWriter
 from conformance.contract.checkpoint_files import read_file
 from conformance.contract.recipe_writer import write_recipe
@@ -18,6 +20,7 @@ TOGETHER = 2  # meshes at a time: one keeps a core busy
 
 
 def record_sharding(session: Session, writer: BundleWriter) -> None:
+    jax.clear_caches()  # the programs of the rungs before hold a gigabyte, which the meshes' processes need
     folder = session.scratch / "sharding"
     folder.mkdir()
     job = Job(write_recipe(folder / "recipe.toml", sharding_recipe(session.recipe)), folder)
