@@ -10,7 +10,7 @@ from conformance.contract.plan import make_plan
 from conformance.contract.recipe import load_recipe
 from conformance.contract.schema import RUNGS
 from conformance.ladder import Ladder, judge, pytest_pyfunc_call, rung_of  # noqa: F401  (fixture and hook)
-from conformance.pair import Pair, record_pair, replace_checkpoint
+from conformance.pair import Pair, exchange_problem, record_pair, replace_checkpoint
 from conformance.session import finish
 from conformance.summary import BAD_INPUT
 from conformance.tolerances import read_tolerances
@@ -95,9 +95,9 @@ def stacks(reference, port) -> tuple[Bundle, Bundle]:
 
 
 @pytest.fixture
-def exchanged(reference, port) -> tuple[dict, dict]:
+def exchanged(pair, reference, port) -> tuple[dict, dict]:
     """Arrays of both second phases (reference's, port's)."""
-    for bundle in (reference, port):
-        if not bundle.exchanged:
-            pytest.skip(f"{bundle.stack} has not loaded its peer's files (run its exchange phase)")
+    problem = exchange_problem(pair)
+    if problem:
+        pytest.skip(problem)
     return reference.exchange, port.exchange

@@ -5,7 +5,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from conformance.causes import likely_causes
 from conformance.findings import CONTROL, Finding, Verdict
+
+LIKELY = 2  # causes that a failure names by itself
 
 
 class NotEqual(AssertionError):
@@ -100,7 +103,8 @@ def explain(finding: Finding) -> str:
         f"  expected:  {finding.expected}",
         f"  got:       {finding.got}",
         f"  {finding.reason}" if finding.reason else "",
-        f"  reproduce: parity check --only {finding.rung}  (causes: parity explain {finding.rung})",
+        *(f"  likely:    {cause.cause} Mend: {cause.mend}" for cause in likely_causes(finding)[:LIKELY]),
+        f"  reproduce: parity check --only {finding.rung}  (all causes: parity explain {finding.rung})",
     ]
     return "\n".join(line for line in lines if line)
 

@@ -68,9 +68,17 @@ def check_pair(pair: Pair) -> None:
                 )
     if pair.reference.manifest["checkpoint_sha256"] != pair.port.manifest["checkpoint_sha256"]:
         raise ContractError(f"bundles {pair.reference.path} and {pair.port.path} are of two different checkpoints")
+
+
+def exchange_problem(pair: Pair) -> str:
+    """Why the second phases cannot be compared; empty when both loaded this peer's files."""
     for bundle, peer in ((pair.reference, pair.port), (pair.port, pair.reference)):
-        if bundle.exchanged and bundle.exchange_peer != sha256_file(peer.path / MANIFEST):
-            raise ContractError(f"bundle {bundle.path}: its exchange loaded another peer than {peer.path}; run it again")
+        again = f"run `parity exchange {bundle.stack} --bundle {bundle.path} --peer {peer.path}`"
+        if not bundle.exchanged:
+            return f"{bundle.stack} has not loaded its peer's files: {again}"
+        if bundle.exchange_peer != sha256_file(peer.path / MANIFEST):
+            return f"{bundle.stack} loaded the files of another peer: {again}"
+    return ""
 
 
 def _record(recipe: Recipe, folder: Path, paths: dict[str, Path]) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from conformance.contract.errors import ContractError
 from conformance.meta.synthetic import write_bundle
-from conformance.pair import Pair, check_pair
+from conformance.pair import Pair, check_pair, exchange_problem
 
 
 @pytest.fixture(scope="module")
@@ -31,3 +31,8 @@ def test_a_foreign_bundle_is_refused(made, recipe, plan, tmp_path, key, words):
     other.manifest[key] = "0" * 64
     with pytest.raises(ContractError, match=words):
         check_pair(Pair(recipe, made.reference, other))
+
+
+def test_an_exchange_with_nobody_or_another_is_told(made):
+    """What loaded another peer's files, or none, is not compared; the command that would mend it is named."""
+    assert "run `parity exchange reference" in exchange_problem(made)
