@@ -143,13 +143,14 @@ def start(command: list[str]) -> subprocess.Popen:
 
 
 def kill_at(process: subprocess.Popen, mark: str, rank: str) -> str:
-    """Kills one rank when a progress line holds `mark`; returns all that the processes said on stderr."""
-    said = []
+    """Kills one rank when the first progress line holds `mark` (each rank has one); returns all that was said on stderr."""
+    said, victims = [], [rank]
     for line in process.stderr:
         said.append(line)
-        if mark in line:
+        if mark in line and victims:
             ranks = psutil.Process(process.pid).children(recursive=True)
-            next(child for child in ranks if child.environ().get("RANK") == rank).kill()
+            next(child for child in ranks if child.environ().get("RANK") == victims[0]).kill()
+            victims.clear()
     process.wait()
     return "".join(said)
 

@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from conformance.contract.choices import END, Choices, stop_reason
+from conformance.contract.choices import END, Choices, ended, stop_reason
 from conformance.contract.plan import Plan, make_plan
 from conformance.contract.recipe import load_recipe
 from tpu_impl import generate as generating
@@ -78,6 +78,6 @@ def test_a_window_one_token_wider_is_told_apart(short, cached):
 
 def test_a_row_ends_with_its_eos(short):
     eos = short.eos_ids[-1]
-    ended = generating._ended(np.asarray([[9, eos, 9, eos], [9, 9, 9, 9]]), short)
-    assert ended.tolist() == [[9, eos, END, END], [9, 9, 9, 9]]
-    assert [stop_reason(row, short) for row in ended] == [("eos", 2), ("length", 4)]
+    found = ended(np.asarray([[9, eos, 9, eos], [9, 9, 9, 9]]), short)
+    assert found.tolist() == [[9, eos, END, END], [9, 9, 9, 9]]
+    assert [stop_reason(row, short) for row in found] == [("eos", 2), ("length", 4)]
