@@ -9,6 +9,7 @@ from conformance.contract.bundle import BundleWriter
 from conformance.contract.digest import sha256_bytes
 from tpu_impl.data import TokenisedRow, arrange, collate, tokenise
 from tpu_impl.session import Session
+from tpu_impl.sharding import off_mesh
 from tpu_impl.step import batch_loss
 
 SPLITS = (1, 2, 4)
@@ -49,7 +50,8 @@ def record_batches(session: Session, writer: BundleWriter) -> None:
 def _record_variant(session: Session, writer: BundleWriter, accumulation: int, shards: int) -> None:
     """The rows that the loader puts into the first steps and the last, under another split of the batch."""
     steps = session.plan.with_batch(accumulation, shards)
-    batches = arrange(session.rows, steps, session.plan)
+    with off_mesh():
+        batches = arrange(session.rows, steps, session.plan)
     row_of = {row.ids.tobytes(): row for row in session.rows.values()}
     for step in (*range(min(FIRST_STEPS, len(steps) - 1)), len(steps) - 1):
         micros = [batches[step * accumulation + micro] for micro in range(accumulation)]

@@ -44,7 +44,7 @@ def variant_batches(session: Session) -> dict[str, list[Batch]]:
 def warm_batches(session: Session, accumulation: int | None = None, rows: dict[int, TokenisedRow] | None = None) -> list[Batch]:
     batch, plan = session.recipe.batch, session.plan
     step = plan.with_batch(accumulation or batch.accumulation * batch.shards, 1)[plan.warm_rows.index]
-    return list(arrange(rows or session.rows, [_filled(step, batch.micro_batch)], plan))
+    return list(arrange(rows or session.rows, [_filled(step, batch.micro_batch * batch.shards)], plan))
 
 
 def _filled(step: Step, rows: int) -> Step:

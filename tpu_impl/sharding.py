@@ -52,6 +52,11 @@ def recipes_mesh(recipe: Recipe):
     return on_mesh(make_mesh(mesh)) if mesh.devices > 1 else nullcontext()
 
 
+def off_mesh():
+    """A context without a mesh, inside one: what a loader arranges needs no devices."""
+    return jax.sharding.Mesh(np.empty((), object), ())
+
+
 def current_mesh() -> jax.sharding.Mesh | None:
     """The mesh of the surrounding `with mesh:`, read as Tunix reads it."""
     mesh = pxla.thread_resources.env.physical_mesh
