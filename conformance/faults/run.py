@@ -63,5 +63,10 @@ def _command(out: Path, job: int, share: Iterable[Fault]) -> list[str]:
     return ["faults", "--recipe", str(out / "recipe.toml"), "--out", str(out / f"{RECORDINGS}-{job}"), "--ids", ids]
 
 
+def a_third(faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
+    """Every third fault of each rung, so that every rung has some."""
+    return tuple(fault for rung in RUNGS for fault in [one for one in faults if one.rung == rung][::3])
+
+
 def folder_of(out: Path, faults: tuple[Fault, ...], fault: Fault, jobs: int) -> Path:
     return out / f"{RECORDINGS}-{faults.index(fault) % jobs}"

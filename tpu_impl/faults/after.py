@@ -48,7 +48,8 @@ GENERATIONS = {
         GENERATE, "positions_of(attended_GL)", "np.ones_like(attended_GL, np.int32) * np.arange(prompt + new, dtype=np.int32)"
     ),
     "left padding seen": one(
-        GENERATE, "attended_GL[:, None] & (steps_L <= np.arange(prompt)", "(attended_GL[:, None] | True) & (steps_L <= np.arange(prompt)"
+        GENERATE, "attended_GL[:, None] & (steps_L <= np.arange(prompt)",
+        "(attended_GL[:, None] | True) & (steps_L <= np.arange(prompt)",
     ),
     "written token seen late": one(GENERATE, "(steps_L <= at)", "(steps_L < at)"),
 }  # fmt: skip
