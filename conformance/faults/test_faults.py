@@ -28,7 +28,8 @@ def recorded(folder, clean):
 
 def test_without_a_fault_nothing_fails(clean):
     """Control: the ladder passes on the clean pair, so what fails under a fault fails for it."""
-    assert [f"{finding.rung}: {finding.check}: {finding.where}" for finding in failures(clean.reference, clean.port, fixtures(clean))] == []
+    found = failures(clean.reference, clean.port, fixtures(clean))
+    assert [f"{finding.rung}: {finding.check}: {finding.where}" for finding in found] == []
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
