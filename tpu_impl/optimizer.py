@@ -139,7 +139,7 @@ def _stock_clip(clip_norm: float | None) -> optax.GradientTransformation:
     def update(grads, state, params=None):
         clipped, _ = clip.update(grads, optax.EmptyState())
         norm = optax.global_norm(grads)
-        return clipped, ClipState(norm, optax.global_norm(clipped) / norm)
+        return clipped, ClipState(norm, jnp.ones_like(norm) if clip_norm is None else jnp.minimum(1.0, clip_norm / norm))
 
     return optax.GradientTransformation(clip_as_torch(clip_norm).init, update)
 

@@ -44,9 +44,6 @@ MERGES = {
 }  # fmt: skip
 GENERATIONS = {
     "one eos ends": one(GENERATE, "ended(ids, plan)", 'ended(ids, type("First", (), {"eos_ids": plan.eos_ids[:1]}))'),
-    "positions count left padding": one(
-        GENERATE, "positions_of(attended_GL)", "np.ones_like(attended_GL, np.int32) * np.arange(prompt + new, dtype=np.int32)"
-    ),
     "left padding seen": one(
         GENERATE, "attended_GL[:, None] & (steps_L <= np.arange(prompt)",
         "(attended_GL[:, None] | True) & (steps_L <= np.arange(prompt)",

@@ -51,10 +51,6 @@ BATCHES = {
     "padded with eos": one(f"{DATA}:collate", "width), pad_id, np.int32)", "width), 1, np.int32)"),
     "loss weight shifted": one(f"{DATA}:collate", "= row.loss_mask", "= np.roll(row.loss_mask, 1)"),
     "empty rows count": one(f"{DATA}:empty_row", "np.zeros(1", "np.ones(1"),
-    "positions count padding": one(
-        f"{DATA}:positions_of", "np.maximum(np.cumsum(attended_BT, -1, dtype=np.int32) - 1, 0)",
-        "np.ones_like(attended_BT, np.int32) * np.arange(attended_BT.shape[1], dtype=np.int32)",
-    ),
     "rates times": _rates("VALUE * learning_rates"),
     "rates per micro-batch": _rates("learning_rates[np.minimum(np.arange(len(learning_rates)) * 2, len(learning_rates) - 1)]"),
     "rates a step early": _rates("[*learning_rates[1:], learning_rates[-1]]"),
