@@ -24,7 +24,7 @@ def print_tables(outcomes: list[Outcome], alarms: list[str]) -> None:
 
 
 def _table(title: str, outcomes: Iterable[Outcome]) -> Table:
-    columns = ("fault", "caught by", "as expected", "% of limit", "where")
+    columns = ("fault", "caught by", "as expected", "% of limit", "not run", "where")
     table = Table(*columns, title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for outcome in outcomes:
         table.add_row(*(Text(cell, style="" if outcome.as_expected else STYLES[False], overflow="fold") for cell in cells(outcome)))
@@ -35,4 +35,5 @@ def cells(outcome: Outcome) -> tuple[str, ...]:
     caught = f"{outcome.rung} / {outcome.check}" if outcome.rung else "not caught"
     used = "" if outcome.used_percent is None else f"{outcome.used_percent:.4g}"
     expected = "yes" if outcome.as_expected else f"no: {outcome.fault.rung} / {outcome.fault.check}"
-    return outcome.fault.id, caught, expected, used, outcome.where
+    not_run = f"{outcome.not_run[0]} to {outcome.not_run[-1]}" if outcome.not_run else ""
+    return outcome.fault.id, caught, expected, used, not_run, outcome.where
