@@ -2,7 +2,9 @@
 
 from dataclasses import asdict
 
+import jax
 import numpy as np
+from flax import nnx
 
 from conformance.contract.bundle import BundleWriter
 from conformance.contract.checkpoint_files import read_tensors
@@ -54,7 +56,7 @@ def record_own_init(session: Session, writer: BundleWriter) -> None:
 
 def record_facts(session: Session, writer: BundleWriter) -> None:
     model = session.attached()
-    trainable = sum(value.size for value in get_adapter(model).values())
+    trainable = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, nnx.LoRAParam)))  # what two weights share counts once
     base = sum(value.size for value in export_weights(model).values())
     policies = {"optimizer_leaves": "none", "optimizer_leaves_remat": "decoder"}
     leaves = {name: optimizer_leaves(session, remat) for name, remat in policies.items()}
