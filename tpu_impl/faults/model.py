@@ -5,6 +5,7 @@ from tpu_impl.faults.seams import Edit, one
 TUNIX = "tunix.models.gemma4.model"
 BLOCK, LAYER, LOGITS = f"{TUNIX}:Attention.block", f"{TUNIX}:DecoderLayer.block", "tpu_impl.model:logits_of"
 CONFIG_END = "dtype=DTYPES[precision], param_dtype=DTYPES[precision],"
+ROUNDED = "jax.lax.reduce_precision(jax.nn.softmax(attn.astype(jnp.float32), axis=-1), 8, 7)"  # bfloat16's bits
 CAPPED = "logits = jnp.tanh(logits) * self.config.final_logit_softcap"
 
 
@@ -42,7 +43,8 @@ FORWARD = {
         BLOCK, "attn = jnp.where((jnp.expand_dims(attn_mask, -2)), logits, K_MASK)",
         "attn = jnp.where((jnp.expand_dims(attn_mask, -2)), logits * self.head_dim**-0.5, K_MASK)",
     ),
-    "softmax in the stream's dtype": one(BLOCK, "attn.astype(jnp.float32)", "attn"),
+    # Not a cast there and back: XLA leaves that out.
+    "probabilities in bfloat16": one(BLOCK, "attn = jax.nn.softmax(attn.astype(jnp.float32), axis=-1)", f"attn = {ROUNDED}"),
     "sees the next token": one(LOGITS, ",) * 2, jnp.bool_)", ",) * 2, jnp.bool_), 1"),
     "padding seen": one(LOGITS, "& attended_BT[:, None, :]", "& (attended_BT | True)[:, None, :]"),
     "rope interleaved": one(
