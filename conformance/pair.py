@@ -106,5 +106,5 @@ def run_all(commands: dict[str, list[str]]) -> None:
 
 
 def _start(stack: str, arguments: list[str]) -> subprocess.Popen:
-    command = [sys.executable, "-m", MODULES[stack], *arguments]
+    command = [sys.executable, "-m", MODULES[stack.split()[0]], *arguments]  # "port 1": one of several of a stack
     return subprocess.Popen(command, env=ENVIRONMENT | os.environ, stdin=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""python -m tpu_impl record|exchange|train: see --help of each."""
+"""python -m tpu_impl record|exchange|train|faults: see --help of each."""
 
 import argparse
 import os
@@ -18,6 +18,7 @@ EPILOG = """examples:
   python -m tpu_impl train --recipe R.toml --out run                           a plain run: adapter/ and bundle/
   python -m tpu_impl train --recipe R.toml --out run --save-every 100 --coordinator 10.0.0.2:8476 --processes 2 --process-id 0
                                               one of two processes; each reads its own rows, and a restart adds --resume
+  python -m tpu_impl faults --recipe R.toml --out faults --ids alpha-1-percent,norm-eps   what planted faults change
 
 A bundle appears under its name when it is whole; Ctrl-C leaves nothing that reads as one. Exit codes: 0 done, 2 bad input,
 4 another process is lost."""
@@ -42,6 +43,10 @@ def parser() -> argparse.ArgumentParser:
     train.add_argument("--steps", type=int, help="stop after so many optimizer steps; the recipe's when left out")
     train.add_argument("--save-every", type=int, help="optimizer steps between checkpoints; none when left out")
     train.add_argument("--resume", action="store_true", help="go on from the last checkpoint in --out")
+    faults = commands.add_parser("faults", help="plant the catalogue's faults one by one, record what each changes")
+    faults.add_argument("--recipe", type=Path, required=True, help="recipe file (TOML)")
+    faults.add_argument("--out", type=Path, required=True, help="folder that gains a partial bundle for every fault")
+    faults.add_argument("--ids", type=lambda text: tuple(text.split(",")), help="comma-separated; all when left out")
     for command in (record, train):
         _add_place(command)
     return top

@@ -154,10 +154,12 @@ class InitStatistics:
 def own_init(model, recipe: Recipe, seed: int, corrections: Corrections = ALL) -> list[InitStatistics]:
     """The initial adapter of an adapted `model` under `seed`: the rule's own initialisers on Qwix's own shapes."""
     rule, rngs = provider(recipe, module_path(recipe), corrections).rules[0], nnx.Rngs(jax.random.key(seed, impl="rbg"))
-    drawn = {}
+    values, drawn = {}, {}
     for tensor in lora_tensors(model):
-        initializer = rule.lora_a_initializer if tensor.name.endswith("A") else rule.lora_b_initializer
-        drawn[tensor.name] = tensor.read(initializer(rngs.params(), tensor.variable.shape, jnp.float32))
+        initializer, variable = rule.lora_a_initializer if tensor.name.endswith("A") else rule.lora_b_initializer, tensor.variable
+        if id(variable) not in values:  # one variable, one draw: what two weights share shows
+            values[id(variable)] = initializer(rngs.params(), variable.shape, jnp.float32)
+        drawn[tensor.name] = tensor.read(values[id(variable)])
     return [_statistics(weight, seed, drawn) for weight in lora_weights(model)]
 
 

@@ -5,11 +5,13 @@ import argparse
 import jax
 
 from conformance.contract.errors import ContractError
+from conformance.contract.faults import chosen, read_faults
 from conformance.contract.recipe import load_recipe
 from conformance.contract.run_record import RUN_OF
 from tpu_impl import record as recording
 from tpu_impl.adapter import save_adapter
 from tpu_impl.environment import prepare_process
+from tpu_impl.faults import recording as recording_faults
 from tpu_impl.processes import Place, joined, place_from
 from tpu_impl.recorder import Recorder
 from tpu_impl.session import Session
@@ -50,3 +52,8 @@ def train(options: argparse.Namespace) -> None:
 
 def place_of(options: argparse.Namespace) -> Place:
     return place_from(options.coordinator, options.processes, options.process_id)
+
+
+def faults(options: argparse.Namespace) -> None:
+    """Records what planted faults change."""
+    recording_faults.record_faults(load_recipe(options.recipe), options.out, chosen(read_faults(), options.ids), recording.say)

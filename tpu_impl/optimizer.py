@@ -133,12 +133,29 @@ def _stock_schedule(chain: Chain) -> optax.Schedule:
 
 
 def _stock_clip(clip_norm: float | None) -> optax.GradientTransformation:
-    return optax.identity() if clip_norm is None else optax.clip_by_global_norm(clip_norm)
+    """optax's, with a state that shows what it did."""
+    clip = optax.identity() if clip_norm is None else optax.clip_by_global_norm(clip_norm)
+
+    def update(grads, state, params=None):
+        clipped, _ = clip.update(grads, optax.EmptyState())
+        norm = optax.global_norm(grads)
+        return clipped, ClipState(norm, jnp.ones_like(norm) if clip_norm is None else jnp.minimum(1.0, clip_norm / norm))
+
+    return optax.GradientTransformation(clip_as_torch(clip_norm).init, update)
 
 
 def _stock_adamw(chain: Chain) -> optax.GradientTransformation:
+    """optax.adamw from its own parts, in a state that shows the moments under one name."""
     table, o = jnp.asarray(_rates(chain)), chain.optimizer
-    return optax.adamw(lambda step: table[step], b1=o.beta1, b2=o.beta2, eps=o.eps, weight_decay=o.weight_decay)
+    adam = optax.scale_by_adam(o.beta1, o.beta2, o.eps)
+
+    def update(grads, state, params):
+        scaled, inner = adam.update(grads, optax.ScaleByAdamState(state.count, state.m, state.v))
+        rate = table[state.count]
+        updates = jax.tree.map(lambda p, step: -rate * (step + o.weight_decay * p), params, scaled)
+        return updates, AdamState(inner.count, inner.mu, inner.nu, rate)
+
+    return optax.GradientTransformation(adamw_as_torch(chain).init, update)
 
 
 def part_of(opt_state, kind: type):

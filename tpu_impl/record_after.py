@@ -19,26 +19,42 @@ from tpu_impl.session import Session
 
 
 def record_checkpoint(session: Session, writer: BundleWriter) -> None:
-    for dropout in (0.0, session.recipe.adapter.dropout or DEFAULT_DROPOUT):
-        writer.line("checkpoint", "resume", **asdict(resume_equality(session, dropout)))
+    record_resume(session, writer, 0.0)
+    record_resume(session, writer, session.recipe.adapter.dropout or DEFAULT_DROPOUT)
     for kill in kills(session):
         writer.line("checkpoint", "kill", **asdict(kill))
 
 
+def record_resume(session: Session, writer: BundleWriter, dropout: float) -> None:
+    writer.line("checkpoint", "resume", **asdict(resume_equality(session, dropout)))
+
+
 def record_merge(session: Session, writer: BundleWriter) -> None:
-    loud = loud_adapter(session.recipe, session.weights)
-    for kind, adapter in (("trained", session.main_run.final), ("loud", loud)):
-        adapter_folder, merged_folder = (writer.folder(name) for name in FOLDERS[kind])
-        write_adapter(session.adapted(adapter), session.recipe, adapter, adapter_folder)
-        tensors = merge(session.recipe, adapter, merged_folder)
-        for weight in session.weights:
-            writer.array("merge", f"{kind}/{weight.name}", tensors[f"{weight.name}.weight"])
-        write_merged_tensors(writer, kind, merged_folder, session.recipe.checkpoint_dir)
-        writer.array("merge", f"{kind}/merged/logits", plain_logits(session.with_base(merged_folder), session.plan))
-        writer.array("merge", f"{kind}/unmerged/logits", plain_logits(_reloaded(session, adapter_folder), session.plan))
-    for control, weights in wrong_merges(session.recipe, loud, tuple(weight.name for weight in session.weights)).items():
-        for name, value in weights.items():
+    for kind in FOLDERS:
+        record_merged(session, writer, kind)
+        record_merged_logits(session, writer, kind)
+    loud, weights = loud_adapter(session.recipe, session.weights), tuple(weight.name for weight in session.weights)
+    for control, merged in wrong_merges(session.recipe, loud, weights).items():
+        for name, value in merged.items():
             writer.array("merge", f"control.{control}/{name}", value)
+
+
+def record_merged(session: Session, writer: BundleWriter, kind: str) -> None:
+    """Adapter folder and merged folder of the trained or the loud adapter, and what is in them."""
+    adapter = session.main_run.final if kind == "trained" else loud_adapter(session.recipe, session.weights)
+    adapter_folder, merged_folder = (writer.folder(name) for name in FOLDERS[kind])
+    write_adapter(session.adapted(adapter), session.recipe, adapter, adapter_folder)
+    tensors = merge(session.recipe, adapter, merged_folder)
+    for weight in session.weights:
+        writer.array("merge", f"{kind}/{weight.name}", tensors[f"{weight.name}.weight"])
+    write_merged_tensors(writer, kind, merged_folder, session.recipe.checkpoint_dir)
+
+
+def record_merged_logits(session: Session, writer: BundleWriter, kind: str) -> None:
+    """What the two folders give when they are loaded."""
+    adapter_folder, merged_folder = (writer.folder(name) for name in FOLDERS[kind])
+    writer.array("merge", f"{kind}/merged/logits", plain_logits(session.with_base(merged_folder), session.plan))
+    writer.array("merge", f"{kind}/unmerged/logits", plain_logits(_reloaded(session, adapter_folder), session.plan))
 
 
 def _reloaded(session: Session, folder: Path):
@@ -49,16 +65,21 @@ def _reloaded(session: Session, folder: Path):
 
 
 def record_generation(session: Session, writer: BundleWriter) -> None:
-    folder = session.scratch / "generating"
-    merge(session.recipe, session.main_run.final, folder)
     for precision in ("f32", "bf16"):
-        model = load_checkpoint(folder, precision)
-        choices = generate(model, session.plan)
-        write_choices(writer, session.plan, precision, choices)
-        writer.array("generation", f"{precision}/forced_argmax", forced(model, session.plan, choices.ids_GK)[0])
-        if precision == "f32":
-            writer.array("generation", "f32/top2_gap", choices.gaps_GK)
-            writer.array("generation", "f32.nocache/ids", generate_uncached(model, session.plan, choices.ids_GK))
+        record_choices(session, writer, precision)
+
+
+def record_choices(session: Session, writer: BundleWriter, precision: str) -> None:
+    """What the merged trained model writes after each prompt."""
+    folder = session.scratch / f"generating-{precision}"
+    merge(session.recipe, session.main_run.final, folder)
+    model = load_checkpoint(folder, precision)
+    choices = generate(model, session.plan)
+    write_choices(writer, session.plan, precision, choices)
+    writer.array("generation", f"{precision}/forced_argmax", forced(model, session.plan, choices.ids_GK)[0])
+    if precision == "f32":
+        writer.array("generation", "f32/top2_gap", choices.gaps_GK)
+        writer.array("generation", "f32.nocache/ids", generate_uncached(model, session.plan, choices.ids_GK))
 
 
 def record_exchange(session: Session, bundle: Bundle, peer: Bundle) -> None:

@@ -39,12 +39,20 @@ def _eos_ids(session: Session) -> list[int]:
 
 
 def record_batches(session: Session, writer: BundleWriter) -> None:
+    record_consumed(session, writer)
+    record_variants(session, writer)
+    record_padding(session, writer)
+
+
+def record_consumed(session: Session, writer: BundleWriter) -> None:
     session.main_run.write_batches(writer)
+
+
+def record_variants(session: Session, writer: BundleWriter) -> None:
     for accumulation in SPLITS:
         for shards in SPLITS:
             if session.recipe.batch.effective % (accumulation * shards) == 0:
                 _record_variant(session, writer, accumulation, shards)
-    _record_padding(session, writer, "f32")
 
 
 def _record_variant(session: Session, writer: BundleWriter, accumulation: int, shards: int) -> None:
@@ -68,7 +76,7 @@ def _rows_in(batch: dict, row_of: dict[bytes, TokenisedRow]) -> list[TokenisedRo
     return [row_of[row.tobytes()] for row in ids if row.tobytes() in row_of]
 
 
-def _record_padding(session: Session, writer: BundleWriter, precision: str) -> None:
+def record_padding(session: Session, writer: BundleWriter, precision: str = "f32") -> None:
     """One micro-batch's loss, padded to its longest row, and to the plan's width on either side."""
     graphdef, state = nnx.split(session.adapted(session.warm.adapter, precision))
     rows = [session.rows[row] for row in session.plan.warm_rows.micros[0][0]]

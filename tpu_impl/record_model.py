@@ -2,21 +2,24 @@
 
 from dataclasses import asdict
 
+import jax
 import numpy as np
+from flax import nnx
 
 from conformance.contract.bundle import BundleWriter
 from conformance.contract.checkpoint_files import read_tensors
 from conformance.contract.draws import loud_adapter
 from conformance.contract.variants import write_weights
-from tpu_impl.adapter import ALPHA_CONTROL, get_adapter, lora_weights, measured_scale, own_init, scaled, set_remat, split_kv
+from tpu_impl.adapter import ALPHA_CONTROL, get_adapter, lora_weights, measured_scale, own_init, scaled, split_kv
 from tpu_impl.model import CHECKPOINT_PRECISION, export_weights, left_out, load_checkpoint
 from tpu_impl.optimizer import AdamState, part_of
 from tpu_impl.probe import Probed, left_padded, plain_logits, probe
 from tpu_impl.session import Session
 from tpu_impl.step import named
-from tpu_impl.train import Run, make_trainer
+from tpu_impl.train import Run
 
 OWN_SEEDS = (0, 1)
+PRECISIONS, STATES = ("f32", "bf16"), ("base", "warm")
 
 
 def record_weights(session: Session, writer: BundleWriter) -> None:
@@ -29,26 +32,42 @@ def record_weights(session: Session, writer: BundleWriter) -> None:
 
 
 def record_adapters(session: Session, writer: BundleWriter) -> None:
-    model = session.adapted(session.initial)
+    record_targets(session, writer)
+    record_own_init(session, writer)
+    record_scale(session, writer)
+    record_facts(session, writer)
+    record_frozen(session, writer)
+
+
+def record_targets(session: Session, writer: BundleWriter) -> None:
+    model = session.attached()
     tensors, found = get_adapter(model), lora_weights(model)
     for weight in session.weights:
         if weight.name in found:
             shapes = {f"{side}_shape": list(tensors[f"{weight.name}.lora_{side.upper()}"].shape) for side in "ab"}
             writer.line("adapters", "targets", weight=weight.name, layer=weight.layer, layer_type=weight.layer_type, **shapes)
+
+
+def record_own_init(session: Session, writer: BundleWriter) -> None:
     for seed in OWN_SEEDS:
-        for statistics in own_init(model, session.recipe, seed):
+        for statistics in own_init(session.attached(), session.recipe, seed):
             writer.line("adapters", "own_init", **asdict(statistics))
-    _record_scale(session, writer)
-    trainable = sum(value.size for value in tensors.values())
+
+
+def record_facts(session: Session, writer: BundleWriter) -> None:
+    model = session.attached()
+    trainable = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, nnx.LoRAParam)))  # what two weights share counts once
     base = sum(value.size for value in export_weights(model).values())
-    writer.line(
-        "adapters", "facts", trainable_params=trainable, total_params=base + trainable,
-        optimizer_leaves=optimizer_leaves(session, "none"), optimizer_leaves_remat=optimizer_leaves(session, "decoder"),
-    )  # fmt: skip
+    policies = {"optimizer_leaves": "none", "optimizer_leaves_remat": "decoder"}
+    leaves = {name: optimizer_leaves(session, remat) for name, remat in policies.items()}
+    writer.line("adapters", "facts", trainable_params=trainable, total_params=base + trainable, **leaves)
+
+
+def record_frozen(session: Session, writer: BundleWriter) -> None:
     session.main_run.write_frozen(writer)
 
 
-def _record_scale(session: Session, writer: BundleWriter) -> None:
+def record_scale(session: Session, writer: BundleWriter) -> None:
     """The recipe's scale, rank-stabilised, and the control of alpha x 1.01, measured on every weight."""
     recipe, model = session.recipe, session.base()
     split_kv(model)
@@ -59,48 +78,52 @@ def _record_scale(session: Session, writer: BundleWriter) -> None:
 
 
 def optimizer_leaves(session: Session, remat: str) -> list[str]:
-    """Names of the tensors that have moments in the trainer's optimizer."""
-    model = session.adapted(session.initial)
-    set_remat(model, remat)
-    trainer = make_trainer(model, session.plan, Run())
-    moments = part_of(trainer.optimizer.opt_state, AdamState).m
-    set_remat(model, "none")
-    return sorted(named(model, moments))
+    """Names of the tensors that have moments in the optimizer of a trainer that was made under this policy."""
+    trainer = session.trainer(session.initial, Run(remat=remat))
+    return sorted(named(trainer.model, part_of(trainer.optimizer.opt_state, AdamState).m))
 
 
 def record_logits(session: Session, writer: BundleWriter) -> None:
-    probes = session.plan.probes
-    for precision in ("f32", "bf16"):
-        for state, adapter in (("base", session.no_adapter), ("warm", session.warm.adapter)):
-            probed = probe(session.adapted(adapter, precision), probes.ids, probes.attention, probes.positions)
-            _write_probed(writer, f"{precision}/{state}", probed)
-        _write_dtypes(session, writer, precision, probed)
-        if precision == "f32":
-            _write_variants(session, writer, probed)
+    for precision in PRECISIONS:
+        for state in STATES:
+            record_state(session, writer, precision, state)
+        record_dtypes(session, writer, precision)
+    record_paddings(session, writer)
+    record_loud(session, writer)
 
 
-def _write_probed(writer: BundleWriter, key: str, probed: Probed) -> None:
-    writer.array("logits", f"{key}/logits", probed.logits_PTV)
+def record_state(session: Session, writer: BundleWriter, precision: str, state: str) -> None:
+    probed = _probed(session, precision, state)
+    writer.array("logits", f"{precision}/{state}/logits", probed.logits_PTV)
     for stream, value in (("hidden", probed.hidden_PMSH), ("attention", probed.attention_PLSH), ("mlp", probed.mlp_PLSH)):
-        writer.array("logits", f"{key}/{stream}", value)
+        writer.array("logits", f"{precision}/{state}/{stream}", value)
+    if (precision, state) == ("f32", "warm"):
+        largest, cap = float(np.abs(probed.logits_PTV).max()), session.plan.topology.softcap
+        writer.line("logits", "softcap", cap=cap, max_abs_logit=largest, pre_cap_max_abs=probed.pre_cap_max_abs)
 
 
-def _write_variants(session: Session, writer: BundleWriter, warm: Probed) -> None:
-    """The float32 model: softcap, left padding, probe 0 alone and unpadded, loud adapter."""
+def _probed(session: Session, precision: str, state: str) -> Probed:
+    probes, adapter = session.plan.probes, session.warm.adapter if state == "warm" else session.no_adapter
+    return probe(session.adapted(adapter, precision), probes.ids, probes.attention, probes.positions)
+
+
+def record_paddings(session: Session, writer: BundleWriter) -> None:
+    """The warm float32 model on probes padded on the left, and on probe 0 alone and unpadded."""
     probes, model = session.plan.probes, session.adapted(session.warm.adapter)
-    largest = float(np.abs(warm.logits_PTV).max())
-    cap = session.plan.topology.softcap
-    writer.line("logits", "softcap", cap=cap, max_abs_logit=largest, pre_cap_max_abs=warm.pre_cap_max_abs)
     writer.array("logits", "f32/warm.left/logits", probe(model, *left_padded(session.plan), probes.positions).logits_PTV)
     length = int(probes.attention[0].sum())
     alone = probe(model, probes.ids[:1, :length], probes.attention[:1, :length], probes.positions)
     writer.array("logits", "f32/warm.none/logits", alone.logits_PTV)
+
+
+def record_loud(session: Session, writer: BundleWriter) -> None:
     loud = session.adapted(loud_adapter(session.recipe, session.weights))
     writer.array("logits", "f32/loud/logits", plain_logits(loud, session.plan))
 
 
-def _write_dtypes(session: Session, writer: BundleWriter, precision: str, probed: Probed) -> None:
+def record_dtypes(session: Session, writer: BundleWriter, precision: str) -> None:
     """The forward pass's streams, and those of training."""
+    probed = _probed(session, precision, "warm")
     trainer = session.trainer(session.initial, Run(precision))
     adapter, moments = get_adapter(trainer.model), named(trainer.model, part_of(trainer.optimizer.opt_state, AdamState).m)
     streams = {name: next(iter(tensors.values())).dtype.name for name, tensors in (("adapter", adapter), ("moment", moments))}

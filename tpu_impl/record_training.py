@@ -16,16 +16,34 @@ REMAT = ("block", "decoder", "ours")
 
 
 def record_gradients(session: Session, writer: BundleWriter) -> None:
+    record_warm(session, writer)
+    record_orders(session, writer)
+    for policy in REMAT:
+        record_remat(session, writer, policy)
+    record_cold(session, writer)
+
+
+def record_warm(session: Session, writer: BundleWriter) -> None:
+    found = step_gradients(session.adapted(session.warm.adapter), warm_batches(session))
+    _write_gradients(writer, "warm", found, prefix="f32")
+
+
+def record_orders(session: Session, writer: BundleWriter) -> None:
+    """The same step in other orders of summation, and with loss over the prompt too."""
     model = session.adapted(session.warm.adapter)
     for variant, batches in variant_batches(session).items():
-        prefix = "f32" if variant == "warm" else f"f32.{variant}"
-        _write_gradients(writer, variant, step_gradients(model, batches), prefix=prefix)
-    for policy in REMAT:
-        set_remat(model, policy)
-        _write_gradients(writer, f"remat={policy}", step_gradients(model, warm_batches(session)), prefix=f"f32.remat={policy}")
+        _write_gradients(writer, variant, step_gradients(model, batches), prefix=f"f32.{variant}")
+
+
+def record_remat(session: Session, writer: BundleWriter, policy: str) -> None:
+    model = session.adapted(session.warm.adapter)
+    set_remat(model, policy)
+    _write_gradients(writer, f"remat={policy}", step_gradients(model, warm_batches(session)), prefix=f"f32.remat={policy}")
     set_remat(model, "none")
-    cold = step_gradients(session.adapted(session.initial), warm_batches(session))
-    _write_gradients(writer, "cold", cold, prefix="cold")
+
+
+def record_cold(session: Session, writer: BundleWriter) -> None:
+    _write_gradients(writer, "cold", step_gradients(session.adapted(session.initial), warm_batches(session)), prefix="cold")
 
 
 def variant_batches(session: Session) -> dict[str, list[Batch]]:
@@ -34,7 +52,6 @@ def variant_batches(session: Session) -> dict[str, list[Batch]]:
     splits = {f"accumulation={n}": n for n in ACCUMULATIONS if effective % n == 0} | {"batch=1": effective}
     unmasked = tokenise(session.plan, session.tokenizer, loss_scope="all")
     return {
-        "warm": warm_batches(session),
         "remat=none": warm_batches(session),
         **{variant: warm_batches(session, accumulation) for variant, accumulation in splits.items()},
         "unmasked": warm_batches(session, rows=unmasked),
@@ -86,9 +103,17 @@ def members(session: Session) -> dict[str, Run]:
 
 
 def record_trajectory(session: Session, writer: BundleWriter) -> None:
-    main = session.main_run
-    main.write_run(writer, "f32", session.recipe.seeds.dropout, 0.0)
-    main.write_adapters(writer)
-    for name, run in members(session).items():
-        recorder, _ = session.recorded_run(session.initial, run, label=name)
-        recorder.write_run(writer, name, run.seed, run.dropout)
+    record_main(session, writer)
+    for name in members(session):
+        record_member(session, writer, name)
+
+
+def record_main(session: Session, writer: BundleWriter) -> None:
+    session.main_run.write_run(writer, "f32", session.recipe.seeds.dropout, 0.0)
+    session.main_run.write_adapters(writer)
+
+
+def record_member(session: Session, writer: BundleWriter, name: str) -> None:
+    run = members(session)[name]
+    recorder, _ = session.recorded_run(session.initial, run, label=name)
+    recorder.write_run(writer, name, run.seed, run.dropout)

@@ -69,12 +69,16 @@ class Session:
     def base(self, precision: str = "f32"):
         return load_checkpoint(self.recipe.checkpoint_dir, precision)
 
+    def attached(self, precision: str = "f32", dropout: float = 0.0, remat: str = "none"):
+        """The adapted model of a kind, with whatever adapter was set last."""
+        return self._attached(precision, dropout, remat)
+
     def adapted(self, tensors: Tensors, precision: str = "f32", dropout: float = 0.0, remat: str = "none"):
         """The base with an adapter, on the surrounding mesh if any.
 
         Models of one kind share their weights, so the last `tensors` set are everyone's.
         """
-        model = self._attached(precision, dropout, remat)
+        model = self.attached(precision, dropout, remat)
         set_adapter(model, tensors)
         if mesh := current_mesh():
             place_model(model, self.plan.topology, mesh)

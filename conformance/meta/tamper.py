@@ -1,18 +1,12 @@
-"""A bundle with one thing changed, and the checks of the ladder as plain functions to run on it."""
+"""A bundle with one thing changed."""
 
-import importlib
-import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from conformance.contract.bundle import Bundle
-from conformance.contract.schema import RUNGS
-from conformance.findings import Finding
-from conformance.judge import Judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,28 +52,6 @@ class Tampered:
             key = next(key for key in arrays if re.fullmatch(self._change.name, key))
             arrays[key] = self._change.edit(np.array(arrays[key]))
         return arrays
-
-
-def checks() -> dict[str, tuple[str, Callable]]:
-    """Name -> (rung, function) of every check of the ladder."""
-    found = {}
-    for rung in RUNGS:
-        if (Path(__file__).parents[1] / f"test_{rung}.py").exists():
-            module = importlib.import_module(f"conformance.test_{rung}")
-            members = inspect.getmembers(module, inspect.isfunction)
-            found |= {name: (rung, one) for name, one in members if name.startswith("test_")}
-    return found
-
-
-def run_check(rung: str, check: Callable, reference, port, **fixtures) -> Finding:
-    """The finding of one check on these two bundles."""
-    judge = Judge(rung, check.__name__, inspect.getdoc(check).splitlines()[0])
-    given = dict(judge=judge, reference=reference, port=port, stacks=(reference, port), **fixtures)
-    wanted = inspect.signature(check).parameters
-    if "exchanged" in wanted:
-        given["exchanged"] = (reference.exchange, port.exchange)
-    check(**{name: given[name] for name in wanted})
-    return judge.finding
 
 
 def array(rung: str, key: str, edit: Callable, stack: str = "port") -> Change:

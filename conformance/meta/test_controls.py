@@ -4,9 +4,10 @@ import inspect
 
 import pytest
 
+from conformance.checks import checks, run_check
 from conformance.findings import Verdict
 from conformance.meta.controls import CONTROLS
-from conformance.meta.tamper import Tampered, checks, run_check
+from conformance.meta.tamper import Tampered
 
 CHECKS = checks()
 

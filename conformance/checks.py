@@ -1,0 +1,36 @@
+"""The checks of the ladder as plain functions, in the order in which they are proved, to run on any two bundles."""
+
+import importlib
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+
+from conformance.contract.schema import RUNGS
+from conformance.findings import Finding
+from conformance.judge import Judge
+
+PREFIX = "test_"
+
+
+def checks() -> dict[str, tuple[str, Callable]]:
+    """Name -> (rung, function) of every check of the ladder: rung by rung, in each as its file has them."""
+    return {name: (rung, check) for rung in RUNGS for name, check in _of_rung(rung)}
+
+
+def _of_rung(rung: str) -> list[tuple[str, Callable]]:
+    if not Path(__file__).with_name(f"{PREFIX}{rung}.py").exists():
+        return []
+    module = importlib.import_module(f"conformance.{PREFIX}{rung}")
+    members = [(name, one) for name, one in inspect.getmembers(module, inspect.isfunction) if name.startswith(PREFIX)]
+    return sorted(members, key=lambda member: member[1].__code__.co_firstlineno)
+
+
+def run_check(rung: str, check: Callable, reference, port, **fixtures) -> Finding:
+    """The finding of one check on these two bundles."""
+    judge = Judge(rung, check.__name__, inspect.getdoc(check).splitlines()[0])
+    given = dict(judge=judge, reference=reference, port=port, stacks=(reference, port), **fixtures)
+    wanted = inspect.signature(check).parameters
+    if "exchanged" in wanted:
+        given["exchanged"] = (reference.exchange, port.exchange)
+    check(**{name: given[name] for name in wanted})
+    return judge.finding

@@ -1,0 +1,49 @@
+"""The catalogue of planted faults: what a stack plants and records anew, and where the ladder must see it first."""
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from conformance.contract.errors import ContractError
+from conformance.contract.toml_records import read_record
+
+CATALOGUE = Path(__file__).parents[1] / "faults" / "catalogue.toml"
+REFUSED = "refused"  # instead of a check: the stack itself refuses to record the rung, and says why
+REFUSALS = "refused.jsonl"  # in the recorder's folder: id, rung, error
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One planted fault. `records` names the parts that the stack records anew under it, in the ladder's order."""
+
+    id: str
+    source: str  # public report, "correction off: NAME", or an item of FACTS.md
+    cause: str
+    plant: str  # the function that plants it, by its name in the stack's table of plants
+    records: tuple[str, ...]
+    rung: str
+    check: str  # the first that must fail
+    value: float | None = None  # size of a variant
+    stack: Literal["port"] = "port"
+    start: Literal["shared", "own"] = "shared"  # "own": changes the model or what is compiled, so it needs a start of its own
+    smallest: bool = False  # the smallest size of its kind that is known to be caught: a line of the sensitivity table
+
+    @property
+    def correction(self) -> str | None:
+        """The correction that it switches off, if it does."""
+        kind, _, name = self.source.partition("correction off: ")
+        return name if not kind else None
+
+
+def read_faults(path: Path = CATALOGUE) -> tuple[Fault, ...]:
+    entries = tomllib.loads(path.read_text())["fault"]
+    return tuple(read_record(Fault, entry, where=path.name, prefix=f"fault {entry.get('id')!r}: ") for entry in entries)
+
+
+def chosen(faults: tuple[Fault, ...], ids: tuple[str, ...] | None) -> tuple[Fault, ...]:
+    """Those named, in the catalogue's order; None: all."""
+    unknown = sorted(set(ids or ()) - {fault.id for fault in faults})
+    if unknown:
+        raise ContractError(f"fault {unknown[0]!r} is not in the catalogue")
+    return tuple(fault for fault in faults if ids is None or fault.id in ids)

@@ -1,0 +1,1 @@
+"""Planted faults: proof that the ladder sees what it claims to see."""

@@ -1,0 +1,76 @@
+"""Where the ladder sees a fault first: every check in its order, on the reference and on a bundle with the fault on top."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from conformance.checks import checks, run_check
+from conformance.contract.bundle import Bundle
+from conformance.contract.faults import REFUSALS, REFUSED, Fault
+from conformance.contract.schema import RUNGS
+from conformance.faults.overlay import Overlay
+from conformance.findings import Finding, Verdict
+from conformance.pair import Pair
+
+Given = dict[str, object]  # what checks take beside the bundles: plan, recipe, limits
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a fault. Rung and check are those that failed first, or None where nothing did."""
+
+    fault: Fault
+    rung: str | None = None
+    check: str | None = None
+    used_percent: float | None = None  # of the limit; None for exact checks
+    where: str = ""
+
+    @property
+    def as_expected(self) -> bool:
+        return (self.rung, self.check) == (self.fault.rung, self.fault.check)
+
+    @property
+    def not_run(self) -> tuple[str, ...]:
+        """Rungs after the one that failed: the ladder says `not run` of them."""
+        return RUNGS[RUNGS.index(self.rung) + 1 :] if self.rung else ()
+
+
+def judge_fault(fault: Fault, pair: Pair, recordings: Path, given: Given) -> Outcome:
+    refused = refusal(recordings, fault)
+    if refused:
+        # What was recorded before the refusal is a bundle too, but a stack that refuses writes none.
+        return Outcome(fault, refused["rung"], REFUSED, where=refused["error"])
+    overlay = Overlay(pair.port, Bundle(recordings / fault.id))
+    finding = next(failures(pair.reference, overlay, given, overlay.recorded[0]), None)
+    if finding is None:
+        return Outcome(fault)
+    return Outcome(fault, finding.rung, finding.check, finding.used_percent, finding.where)
+
+
+def failures(reference: Bundle, port, given: Given, start: str = RUNGS[0]) -> Iterator[Finding]:
+    """Checks that fail, in the ladder's order. Rungs before `start` are those of the clean bundle, which a control has judged."""
+    for rung, check in checks().values():
+        if RUNGS.index(rung) >= RUNGS.index(start) and reference.has(rung) and port.has(rung):
+            finding = _finding(rung, check, reference, port, given)
+            if finding.verdict is Verdict.FAIL:
+                yield finding
+
+
+def _finding(rung: str, check: Callable, reference: Bundle, port, given: Given) -> Finding:
+    """A check that breaks on what it is given fails, as it does under pytest."""
+    try:
+        return run_check(rung, check, reference, port, **given)
+    except Exception as error:
+        return Finding(rung, check.__name__, check.__name__, Verdict.FAIL, reason=f"{type(error).__name__}: {error}")
+
+
+def refusal(recordings: Path, fault: Fault) -> dict | None:
+    path = recordings / REFUSALS
+    lines = map(json.loads, path.read_text().splitlines()) if path.exists() else ()
+    return next((line for line in lines if line["id"] == fault.id), None)
+
+
+def smallest(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Those that are the smallest of their kind: the sensitivity table."""
+    return [outcome for outcome in outcomes if outcome.fault.smallest]

@@ -1,0 +1,72 @@
+"""Plants, records, judges: the clean pair once, the faults in long-lived recorders, then one outcome a fault."""
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from conformance.contract.bundle import MANIFEST, Bundle
+from conformance.contract.faults import Fault, chosen, read_faults
+from conformance.contract.plan import make_plan
+from conformance.contract.recipe import load_recipe
+from conformance.contract.schema import RUNGS
+from conformance.faults.judging import Given, failures, judge_fault
+from conformance.faults.small import write_small
+from conformance.faults.table import print_tables
+from conformance.pair import MODULES, Pair, run_all
+from conformance.summary import ALL_PASS, CHECK_FAILED
+from conformance.tolerances import read_tolerances
+
+RECORDED = tuple(rung for rung in RUNGS if rung not in ("sharding", "serving", "evaluation"))  # of the clean pair
+RECORDINGS = "recordings"
+
+
+def run(out: Path, ids: tuple[str, ...] | None, jobs: int) -> int:
+    faults = chosen(read_faults(), ids)
+    out.mkdir(parents=True, exist_ok=True)
+    pair = clean_pair(out)
+    given = fixtures(pair)
+    alarms = [f"{finding.rung}: {finding.check}: {finding.where}" for finding in failures(pair.reference, pair.port, given)]
+    record(out, faults, jobs)
+    outcomes = [judge_fault(fault, pair, folder_of(out, faults, fault, jobs), given) for fault in faults]
+    print_tables(outcomes, alarms)
+    return ALL_PASS if not alarms and all(outcome.as_expected for outcome in outcomes) else CHECK_FAILED
+
+
+def clean_pair(out: Path) -> Pair:
+    """Both stacks' bundles of the small recipe without a fault; those that lie in `out` are kept."""
+    recipe_file = write_small(out)
+    paths = {stack: out / stack for stack in MODULES}
+    missing = [stack for stack, path in paths.items() if not (path / MANIFEST).is_file()]
+    arguments = ["--recipe", str(recipe_file), "--rungs", ",".join(RECORDED)]
+    run_all({stack: ["record", "--out", str(paths[stack]), *arguments] for stack in missing})
+    if missing:
+        peers = {"reference": paths["port"], "port": paths["reference"]}
+        run_all({stack: ["exchange", "--bundle", str(paths[stack]), "--peer", str(peers[stack])] for stack in paths})
+    return Pair(load_recipe(recipe_file), *(Bundle(paths[stack]) for stack in ("reference", "port")))
+
+
+def fixtures(pair: Pair) -> Given:
+    return {"plan": make_plan(pair.recipe), "recipe": pair.recipe, "limits": read_tolerances()}
+
+
+def record(out: Path, faults: tuple[Fault, ...], jobs: int) -> None:
+    """Each recorder takes its share of the faults; they run at the same time."""
+    shares = [share for job in range(jobs) if (share := faults[job::jobs])]
+    for job in range(jobs):
+        shutil.rmtree(out / f"{RECORDINGS}-{job}", ignore_errors=True)
+    commands = {f"port {job}": _command(out, job, share) for job, share in enumerate(shares)}
+    run_all(commands)
+
+
+def _command(out: Path, job: int, share: Iterable[Fault]) -> list[str]:
+    ids = ",".join(fault.id for fault in share)
+    return ["faults", "--recipe", str(out / "recipe.toml"), "--out", str(out / f"{RECORDINGS}-{job}"), "--ids", ids]
+
+
+def a_third(faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
+    """Every third fault of each rung, so that every rung has some."""
+    return tuple(fault for rung in RUNGS for fault in [one for one in faults if one.rung == rung][::3])
+
+
+def folder_of(out: Path, faults: tuple[Fault, ...], fault: Fault, jobs: int) -> Path:
+    return out / f"{RECORDINGS}-{faults.index(fault) % jobs}"

@@ -1,0 +1,39 @@
+"""What `tox -e faults` prints: a line a fault, then the smallest sizes that are caught."""
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from conformance.faults.judging import Outcome, smallest
+
+STYLES = {True: "green", False: "bold red"}
+
+
+def print_tables(outcomes: list[Outcome], alarms: list[str]) -> None:
+    console = Console()
+    for alarm in alarms:
+        console.print(Text(f"false alarm without a fault: {alarm}", style=STYLES[False]))
+    console.print(_table("planted faults", outcomes))
+    console.print(_table("the smallest size of its kind that is caught", smallest(outcomes)))
+    missed = [outcome.fault.id for outcome in outcomes if not outcome.as_expected]
+    console.print(Text(f"{len(outcomes) - len(missed)} of {len(outcomes)} faults caught where the catalogue says"))
+    if missed:
+        console.print(Text(f"not so: {', '.join(missed)}", style=STYLES[False]))
+
+
+def _table(title: str, outcomes: Iterable[Outcome]) -> Table:
+    columns = ("fault", "caught by", "as expected", "% of limit", "not run", "where")
+    table = Table(*columns, title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for outcome in outcomes:
+        table.add_row(*(Text(cell, style="" if outcome.as_expected else STYLES[False], overflow="fold") for cell in cells(outcome)))
+    return table
+
+
+def cells(outcome: Outcome) -> tuple[str, ...]:
+    caught = f"{outcome.rung} / {outcome.check}" if outcome.rung else "not caught"
+    used = "" if outcome.used_percent is None else f"{outcome.used_percent:.4g}"
+    expected = "yes" if outcome.as_expected else f"no: {outcome.fault.rung} / {outcome.fault.check}"
+    not_run = f"{outcome.not_run[0]} to {outcome.not_run[-1]}" if outcome.not_run else ""
+    return outcome.fault.id, caught, expected, used, not_run, outcome.where

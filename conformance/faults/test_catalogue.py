@@ -1,0 +1,49 @@
+"""The catalogue is well formed: every entry can be planted, recorded and judged."""
+
+from collections import Counter
+
+import pytest
+
+from conformance.checks import checks
+from conformance.contract.errors import ContractError
+from conformance.contract.faults import REFUSED, chosen, read_faults
+from conformance.contract.schema import RUNGS
+from conformance.faults.run import RECORDED, a_third
+
+FAULTS = read_faults()
+CHECKS = checks()
+LEAST = 60
+
+
+def test_ids_are_unique():
+    assert {name for name, times in Counter(fault.id for fault in FAULTS).items() if times > 1} == set()
+
+
+def test_there_are_many_and_every_rung_has_some():
+    assert len(FAULTS) >= LEAST
+    assert {fault.rung for fault in FAULTS} == set(RECORDED)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
+def test_the_check_is_one_of_the_rungs(fault):
+    assert fault.check == REFUSED or CHECKS[fault.check][0] == fault.rung
+    assert not CHECKS.get(fault.check) or not (CHECKS[fault.check][1].__doc__ or "").startswith("Control") or fault.rung == "trajectory"
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
+def test_parts_are_recorded_in_the_ladders_order(fault):
+    """The fault's own rung is among those recorded anew."""
+    rungs = [part.split()[0] for part in fault.records]
+    assert rungs == sorted(rungs, key=RUNGS.index)
+    assert fault.rung in rungs
+
+
+def test_the_third_that_every_test_run_takes_has_some_of_every_rung():
+    third = a_third(FAULTS)
+    assert {fault.rung for fault in third} == {fault.rung for fault in FAULTS}
+    assert len(third) >= len(FAULTS) / 3
+
+
+def test_an_unknown_id_is_refused():
+    with pytest.raises(ContractError, match="no-such-fault"):
+        chosen(FAULTS, ("no-such-fault",))

@@ -1,0 +1,38 @@
+"""A third of the catalogue, planted and judged: each fault is seen where the catalogue says, and the clean port nowhere."""
+
+import pytest
+
+from conformance.contract.faults import read_faults
+from conformance.faults.judging import failures, judge_fault
+from conformance.faults.run import a_third, clean_pair, fixtures, folder_of, record
+
+JOBS = 2
+FAULTS = a_third(read_faults())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("faults")
+
+
+@pytest.fixture(scope="module")
+def clean(folder):
+    return clean_pair(folder)
+
+
+@pytest.fixture(scope="module")
+def recorded(folder, clean):
+    record(folder, FAULTS, JOBS)
+    return folder
+
+
+def test_without_a_fault_nothing_fails(clean):
+    """Control: the ladder passes on the clean pair, so what fails under a fault fails for it."""
+    found = failures(clean.reference, clean.port, fixtures(clean))
+    assert [f"{finding.rung}: {finding.check}: {finding.where}" for finding in found] == []
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
+def test_a_planted_fault_is_caught_at_its_own_rung(fault, clean, recorded):
+    outcome = judge_fault(fault, clean, folder_of(recorded, FAULTS, fault, JOBS), fixtures(clean))
+    assert (outcome.rung, outcome.check) == (fault.rung, fault.check), outcome.where
