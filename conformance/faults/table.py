@@ -1,5 +1,6 @@
 """What `tox -e faults` prints: a line a fault, then the smallest sizes that are caught."""
 
+import sys
 from collections.abc import Iterable
 
 from rich.console import Console
@@ -8,11 +9,12 @@ from rich.text import Text
 
 from conformance.faults.judging import Outcome, smallest
 
+FILE_WIDTH = 220  # characters: a table in a file is not folded at 80
 STYLES = {True: "green", False: "bold red"}
 
 
 def print_tables(outcomes: list[Outcome], alarms: list[str]) -> None:
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=FILE_WIDTH)
     for alarm in alarms:
         console.print(Text(f"false alarm without a fault: {alarm}", style=STYLES[False]))
     console.print(_table("planted faults", outcomes))
