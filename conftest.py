@@ -15,6 +15,7 @@ from conformance.session import finish
 from conformance.summary import BAD_INPUT
 from conformance.tolerances import read_tolerances
 
+pytest.register_assert_rewrite("fixtures.bad_input_tests")  # tests that two folders import
 TINY = Path(__file__).parent / "conformance" / "recipes" / "tiny.toml"
 
 

@@ -19,15 +19,6 @@ def rms_error(array: np.ndarray, truth: np.ndarray) -> float:
     return rms(wide(array) - wide(truth))
 
 
-def float32_floors(reference: Bundle, rung: str, exact: dict[str, np.ndarray]) -> dict[str, float]:
-    """Tensor -> the reference's largest rms float32 error against float64, over starts a few ulp apart."""
-    floors = {name: rms_error(reference.array(rung, f"f32/{name}"), truth) for name, truth in exact.items()}
-    for line in reference.lines(rung, "floor"):
-        if line["tensor"] in floors:  # loss and global norm stand among them
-            floors[line["tensor"]] = max(floors[line["tensor"]], line["rms_error"])
-    return floors
-
-
 def relative_error(array: np.ndarray, truth: np.ndarray) -> float:
     """|array - truth| / |truth| in the Euclidean norm; 0 when both are 0."""
     size, error = np.linalg.norm(wide(truth)), np.linalg.norm(wide(array) - wide(truth))

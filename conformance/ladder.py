@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from conformance.checks import PREFIX
 from conformance.contract.schema import RUNGS
 from conformance.findings import Finding, Verdict, write_findings
 from conformance.judge import Judge
 
 FINDING = pytest.StashKey[Finding]()
-PREFIX = "test_"
 
 
 def rung_of(item: pytest.Item) -> str | None:

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,28 +84,38 @@ def exchange_problem(pair: Pair) -> str:
 
 def _record(recipe: Recipe, folder: Path, paths: dict[str, Path]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    recipe_file = write_recipe(folder / "recipe.toml", recipe)
+    record_stacks(write_recipe(folder / "recipe.toml", recipe), paths)
+    if len(paths) == len(MODULES):
+        exchange_stacks(paths)
+
+
+def record_stacks(recipe_file: Path, paths: dict[str, Path], rungs: Sequence[str] = ()) -> None:
+    """Records the stacks of `paths` side by side, each into its path; `rungs` none: all."""
     for path in paths.values():
         shutil.rmtree(path, ignore_errors=True)
-    run_all({s: ["record", "--recipe", str(recipe_file), "--out", str(path), *MORE[s]] for s, path in paths.items()})
-    if len(paths) == len(MODULES):
-        peers = {"reference": paths["port"], "port": paths["reference"]}
-        run_all({s: ["exchange", "--bundle", str(paths[s]), "--peer", str(peers[s])] for s in paths})
+    chosen = ["--rungs", ",".join(rungs)] if rungs else []
+    record = {s: ["record", "--recipe", str(recipe_file), "--out", str(path), *chosen] for s, path in paths.items()}
+    run_all({s: [MODULES[s], *arguments, *MORE[s]] for s, arguments in record.items()})
+
+
+def exchange_stacks(paths: dict[str, Path]) -> None:
+    """Lets both stacks load the other's files."""
+    peers = {"reference": paths["port"], "port": paths["reference"]}
+    run_all({s: [MODULES[s], "exchange", "--bundle", str(paths[s]), "--peer", str(peers[s])] for s in paths})
 
 
 def run_all(commands: dict[str, list[str]]) -> None:
-    """Runs `python -m MODULE ...` of the stacks at the same time; the first failure or Ctrl-C stops the others."""
-    running = {stack: _start(stack, arguments) for stack, arguments in commands.items()}
+    """Runs `python -m COMMAND` of each label at the same time; the first failure or Ctrl-C stops the others."""
+    running = {label: _start(command) for label, command in commands.items()}
     try:
-        for stack, process in running.items():
+        for label, process in running.items():
             if process.wait():
-                raise ContractError(f"{stack}: `{' '.join(commands[stack])}` ended with exit code {process.returncode}")
+                raise ContractError(f"{label}: `python -m {' '.join(commands[label])}` ended with exit code {process.returncode}")
     finally:
         for process in running.values():
             process.terminate()
             process.wait()
 
 
-def _start(stack: str, arguments: list[str]) -> subprocess.Popen:
-    command = [sys.executable, "-m", MODULES[stack.split()[0]], *arguments]  # "port 1": one of several of a stack
-    return subprocess.Popen(command, env=ENVIRONMENT | os.environ, stdin=subprocess.DEVNULL)
+def _start(command: list[str]) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-m", *command], env=ENVIRONMENT | os.environ, stdin=subprocess.DEVNULL)

@@ -4,8 +4,9 @@ import re
 
 import numpy as np
 
-from conformance.compare import cosine, float32_floors, relative_error, rms_error
+from conformance.compare import cosine, relative_error
 from conformance.contract.bundle import Bundle
+from conformance.floors import judge_tensors
 
 # Variants that are the same mathematics in another order, by stack.
 SAME = re.compile(r"accumulation=\d+|batch=1|remat=[a-z]+|checkpointing=(on|off)")
@@ -24,11 +25,7 @@ def test_every_gradient_is_as_exact_as_the_references(judge, reference, port, li
     """Every adapter tensor's gradient is as close to the float64 oracle as the reference's."""
     judge.measure_in("rms error, reference's x 1.5")
     mine, exact = gradients(port, "f32"), gradients(reference, "f64")
-    judge.same("tensors", set(mine), set(exact))
-    factor, floors = limits["arithmetic"].value, float32_floors(reference, "gradients", exact)
-    for name, truth in exact.items():
-        floor, error = floors[name], rms_error(mine[name], truth)
-        judge.within(name, error, factor * floor, expected=f"at most {factor} x {floor:.3g}", got=error)
+    judge_tensors(judge, reference, "gradients", mine, exact, limits)
 
 
 def test_every_gradient_points_the_same_way(judge, reference, port):

@@ -4,8 +4,9 @@ import re
 
 import numpy as np
 
-from conformance.compare import float32_floors, rms, rms_error
+from conformance.compare import rms, rms_error
 from conformance.contract.draws import warm_state
+from conformance.floors import judge_tensors
 
 
 def recorded(bundle, precision: str) -> dict[str, np.ndarray]:
@@ -21,11 +22,7 @@ def test_every_tensor_is_as_exact_as_the_references(judge, reference, port, limi
     """After one warm step A, B and both moments are as close to the float64 oracle as the reference's."""
     judge.measure_in("rms error, reference's x 1.5")
     mine, exact = recorded(port, "f32"), recorded(reference, "f64")
-    judge.same("tensors", set(mine), set(exact))
-    factor, floors = limits["arithmetic"].value, float32_floors(reference, "one_step", exact)
-    for name, truth in exact.items():
-        floor, error = floors[name], rms_error(mine[name], truth)
-        judge.within(name, error, factor * floor, expected=f"at most {factor} x {floor:.3g}", got=error)
+    judge_tensors(judge, reference, "one_step", mine, exact, limits)
 
 
 def test_the_step_moved_everything(judge, stacks, plan, recipe):

@@ -11,6 +11,7 @@ from conformance.trajectories import (
     differences,
     dropout_pairs,
     envelope_limit,
+    rate_shifts,
     rate_slopes,
     rejected_rate_error,
     runs,
@@ -73,13 +74,17 @@ def test_bfloat16_runs_stay_as_close_as_the_references(judge, reference, port, l
         judge.within(name, mine, limit, expected=f"at most {limit:.3g}", got=mine)
 
 
+def margin_of(summary: str, limits) -> float:
+    return limits["tost_margin_" + summary.replace(" ", "_")].value
+
+
 def test_runs_with_dropout_are_equivalent(judge, reference, port, recipe, limits):
     """Seed-paired runs with dropout end at the same loss within the margin, by two one-sided tests; all summaries must pass."""
     judge.measure_in("relative loss", "full")
     pairs, slopes = dropout_pairs(reference, port), rate_slopes(reference)
     judge.at_least("pairs", len(pairs), recipe.trajectory.dropout_pairs)
     for name, moved in differences(pairs).items():
-        result, margin = equivalence(moved), limits["tost_margin_" + name.replace(" ", "_")].value
+        result, margin = equivalence(moved), margin_of(name, limits)
         error = rejected_rate_error(result, margin, slopes[name])
         got = f"{result.mean:+.2%}, sd {result.sd:.2%}, n = {result.n}: rejects a learning rate that is off by {error:.0%} or more"
         judge.within(name, result.bound, margin, expected=f"within ± {margin:.2%}", got=got)
@@ -88,11 +93,10 @@ def test_runs_with_dropout_are_equivalent(judge, reference, port, recipe, limits
 def test_the_statistics_see_another_learning_rate(judge, reference, limits):
     """Control: the reference's run at another learning rate is over the margin in at least one summary."""
     judge.measure_in("share of the margin")
-    (run,) = runs(reference, RATE_RUN)
-    moved = differences([(series(reference, "dropout-0", "loss"), series(reference, run, "loss"))])
-    shares = {name: abs(moved[name][0]) / limits["tost_margin_" + name.replace(" ", "_")].value for name in moved}
+    factor, shifts = rate_shifts(reference)
+    shares = {name: abs(shift) / margin_of(name, limits) for name, shift in shifts.items()}
     name = max(shares, key=shares.get)
-    judge.above(f"{run}, {name}", shares[name], 1, got=f"{moved[name][0]:+.2%}")
+    judge.above(f"{RATE_RUN}{factor}, {name}", shares[name], 1, got=f"{shifts[name]:+.2%}")
 
 
 def test_the_port_does_not_converge_faster(judge, reference, port):

@@ -62,12 +62,17 @@ def differences(pairs: list[tuple[np.ndarray, np.ndarray]]) -> dict[str, np.ndar
     return {name: np.asarray([second[name] / first[name] - 1 for first, second in both]) for name in both[0][0]}
 
 
+def rate_shifts(reference: Bundle) -> tuple[float, dict[str, float]]:
+    """(factor of all learning rates in the reference's `rate-` run, summary -> relative difference from the same seed's run)."""
+    (run,) = runs(reference, RATE_RUN)
+    moved = differences([(series(reference, "dropout-0", "loss"), series(reference, run, "loss"))])
+    return float(run.removeprefix(RATE_RUN)), {name: float(one) for name, (one,) in moved.items()}
+
+
 def rate_slopes(reference: Bundle) -> dict[str, float]:
-    """Summary -> relative change for a relative change of all learning rates, from the reference's `rate-` run; same seed."""
-    run = runs(reference, RATE_RUN)[0]
-    (pair,) = [(series(reference, "dropout-0", "loss"), series(reference, run, "loss"))]
-    factor = float(run.removeprefix(RATE_RUN))
-    return {name: float(np.log1p(moved[0]) / np.log(factor)) for name, moved in differences([pair]).items()}
+    """Summary -> change of its logarithm for a change of the learning rates' logarithm."""
+    factor, shifts = rate_shifts(reference)
+    return {name: float(np.log1p(shift) / np.log(factor)) for name, shift in shifts.items()}
 
 
 def rejected_rate_error(result: Equivalence, margin: float, slope: float) -> float:

@@ -20,7 +20,7 @@ from conformance.contract.draws import Tensors
 from conformance.contract.progress import Progress
 from conformance.contract.recipe import Recipe
 from conformance.contract.run_record import StepLine
-from conformance.contract.sharding import FSDP, STEPS
+from conformance.contract.sharding import FSDP, STEPS, Leaf
 from reference.adapter import adapter_parameters
 from reference.data import TokenisedRow
 from reference.model import to_numpy, weights_of
@@ -67,17 +67,6 @@ def reach_fsdp_on_cpu() -> None:
             self.fsdp_plugin = fsdp_plugin
 
     AcceleratorState.__init__ = with_cpu
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """One tensor of the training state, of `group` weight, adapter, m or v: shape, mesh axis over each dimension, rank 0's shape."""
-
-    group: str
-    name: str
-    shape: list[int]
-    axes: list[str | None]
-    device_shape: list[int]
 
 
 def leaves(trainer: ReferenceTrainer) -> list[Leaf]:

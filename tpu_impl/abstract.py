@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
-from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import NamedSharding
 from tunix.models.gemma4 import model as gemma4
 
 from conformance.contract.recipe import Recipe
@@ -18,11 +18,12 @@ from conformance.contract.topology import Topology, topology_of
 from tpu_impl.adapter import abstract_adapted, split_kv
 from tpu_impl.corrections import ALL
 from tpu_impl.layout import HubTensor, base_tensors, lora_tensors
+from tpu_impl.model import KINDS
 from tpu_impl.optimizer import AdamState, part_of, recipe_chain
-from tpu_impl.sharding import AXES, spec_of
+from tpu_impl.sharding import abstract_mesh, spec_of
 
 RANK = 64  # of conformance/recipes/gemma4-31b.toml, as published
-KINDS = {gemma4.AttentionType.LOCAL_SLIDING: "sliding_attention", gemma4.AttentionType.GLOBAL: "full_attention"}
+NAMES = {kind: name for name, kind in KINDS.items()}
 MESHES_31B = (Mesh(4, 1), Mesh(1, 4), Mesh(8, 1), Mesh(1, 8))  # v5p-8 has 4 chips, v6e-8 has 8
 SLACK, SMALL_BYTES = 1.02, 10**6  # a leaf that takes more than its share of the devices, and is no norm, needs a reason
 
@@ -47,7 +48,7 @@ def config_31b() -> gemma4.ModelConfig:
 def topology_31b() -> Topology:
     """The contract's view of the same sizes."""
     config = config_31b()
-    pattern = [KINDS[config.attention_pattern[index % len(config.attention_pattern)]] for index in range(config.num_layers)]
+    pattern = [NAMES[config.attention_pattern[index % len(config.attention_pattern)]] for index in range(config.num_layers)]
     return topology_of({
         "hidden_size": config.embed_dim, "intermediate_size": config.hidden_dim, "vocab_size": config.num_embed,
         "sliding_window": config.sliding_window_size, "final_logit_softcapping": config.final_logit_softcap,
@@ -79,7 +80,7 @@ def _split_31b():
 def abstract_leaves(recipe: Recipe) -> Iterator[tuple[Mesh, AbstractLeaf]]:
     topology, leaves = topology_31b(), list(state_31b(recipe))
     for mesh in MESHES_31B:
-        placed = AbstractMesh(tuple(mesh.size(axis) for axis in AXES), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+        placed = abstract_mesh(mesh)
         for group, tensor, value in leaves:
             part = NamedSharding(placed, spec_of(tensor, topology, mesh)).shard_shape(value.shape)
             sizes = [math.prod(shape) * value.dtype.itemsize for shape in (value.shape, part)]

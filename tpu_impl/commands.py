@@ -11,7 +11,6 @@ from conformance.contract.run_record import RUN_OF
 from tpu_impl import record as recording
 from tpu_impl.adapter import save_adapter
 from tpu_impl.environment import prepare_process
-from tpu_impl.faults import recording as recording_faults
 from tpu_impl.processes import Place, joined, place_from
 from tpu_impl.recorder import Recorder
 from tpu_impl.session import Session
@@ -56,4 +55,6 @@ def place_of(options: argparse.Namespace) -> Place:
 
 def faults(options: argparse.Namespace) -> None:
     """Records what planted faults change."""
+    from tpu_impl.faults import recording as recording_faults  # no other command plants faults
+
     recording_faults.record_faults(load_recipe(options.recipe), options.out, chosen(read_faults(), options.ids), recording.say)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from conformance.contract.choices import END, Choices, ended
+from conformance.contract.choices import END, Choices, ended, uncached
 from conformance.contract.plan import Plan
 from tpu_impl.data import positions_of
 from tpu_impl.model import logits_of
@@ -52,16 +52,8 @@ def _weigh(logits_V):
 
 
 def generate_uncached(model, plan: Plan, guess_GK: np.ndarray) -> np.ndarray:
-    """Greedy ids [G,K] without a cache: the fixed point of "each token is the forward pass's choice after those before it".
-
-    Exact whatever the guess: every pass makes at least one more token of each row final. A right guess takes one pass.
-    """
-    ids, is_final = guess_GK, False
-    while not is_final:
-        argmax = forced(model, plan, np.where(ids == END, plan.pad_id, ids))[0]
-        chosen = ended(argmax, plan)
-        ids, is_final = chosen, np.array_equal(chosen, ids)
-    return ids
+    """Greedy ids [G,K] by full forward passes, whatever the guess."""
+    return uncached(lambda ids_GK: forced(model, plan, ids_GK)[0], guess_GK, plan)
 
 
 def forced(model, plan: Plan, ids_GK: np.ndarray) -> tuple[np.ndarray, Choices]:

@@ -6,22 +6,12 @@ import jax
 import numpy as np
 import optax
 
+from conformance.contract.sharding import Leaf
 from tpu_impl.layout import HubTensor, base_tensors, lora_tensors
 from tpu_impl.optimizer import AdamState, part_of
 from tpu_impl.sharding import ROWS
 
 Axes = list[str | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """`shape` and `device_shape` in the hub's layout (inputs: [rows, tokens]); `axes` names what splits each dimension."""
-
-    group: str
-    name: str
-    shape: list[int]
-    axes: Axes
-    device_shape: list[int]
 
 
 def leaves_of(trainer) -> list[Leaf]:

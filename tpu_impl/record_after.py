@@ -71,9 +71,7 @@ def record_generation(session: Session, writer: BundleWriter) -> None:
 
 def record_choices(session: Session, writer: BundleWriter, precision: str) -> None:
     """What the merged trained model writes after each prompt."""
-    folder = session.scratch / f"generating-{precision}"
-    merge(session.recipe, session.main_run.final, folder)
-    model = load_checkpoint(folder, precision)
+    model = load_checkpoint(session.merged, precision)
     choices = generate(model, session.plan)
     write_choices(writer, session.plan, precision, choices)
     writer.array("generation", f"{precision}/forced_argmax", forced(model, session.plan, choices.ids_GK)[0])

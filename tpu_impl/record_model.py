@@ -86,23 +86,24 @@ def optimizer_leaves(session: Session, remat: str) -> list[str]:
 def record_logits(session: Session, writer: BundleWriter) -> None:
     for precision in PRECISIONS:
         for state in STATES:
-            record_state(session, writer, precision, state)
-        record_dtypes(session, writer, precision)
+            probed = record_state(session, writer, precision, state)
+        write_dtypes(session, writer, precision, probed)
     record_paddings(session, writer)
     record_loud(session, writer)
 
 
-def record_state(session: Session, writer: BundleWriter, precision: str, state: str) -> None:
-    probed = _probed(session, precision, state)
+def record_state(session: Session, writer: BundleWriter, precision: str, state: str) -> Probed:
+    probed = probe_state(session, precision, state)
     writer.array("logits", f"{precision}/{state}/logits", probed.logits_PTV)
     for stream, value in (("hidden", probed.hidden_PMSH), ("attention", probed.attention_PLSH), ("mlp", probed.mlp_PLSH)):
         writer.array("logits", f"{precision}/{state}/{stream}", value)
     if (precision, state) == ("f32", "warm"):
         largest, cap = float(np.abs(probed.logits_PTV).max()), session.plan.topology.softcap
         writer.line("logits", "softcap", cap=cap, max_abs_logit=largest, pre_cap_max_abs=probed.pre_cap_max_abs)
+    return probed
 
 
-def _probed(session: Session, precision: str, state: str) -> Probed:
+def probe_state(session: Session, precision: str, state: str) -> Probed:
     probes, adapter = session.plan.probes, session.warm.adapter if state == "warm" else session.no_adapter
     return probe(session.adapted(adapter, precision), probes.ids, probes.attention, probes.positions)
 
@@ -121,9 +122,8 @@ def record_loud(session: Session, writer: BundleWriter) -> None:
     writer.array("logits", "f32/loud/logits", plain_logits(loud, session.plan))
 
 
-def record_dtypes(session: Session, writer: BundleWriter, precision: str) -> None:
+def write_dtypes(session: Session, writer: BundleWriter, precision: str, probed: Probed) -> None:
     """The forward pass's streams, and those of training."""
-    probed = _probed(session, precision, "warm")
     trainer = session.trainer(session.initial, Run(precision))
     adapter, moments = get_adapter(trainer.model), named(trainer.model, part_of(trainer.optimizer.opt_state, AdamState).m)
     streams = {name: next(iter(tensors.values())).dtype.name for name, tensors in (("adapter", adapter), ("moment", moments))}

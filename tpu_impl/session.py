@@ -16,6 +16,7 @@ from conformance.contract.topology import Weight
 from tpu_impl.adapter import adapted, attach_adapter, set_adapter, split_kv
 from tpu_impl.data import TokenisedRow, load_tokenizer, tokenise
 from tpu_impl.environment import compilation_cache
+from tpu_impl.merge import merge
 from tpu_impl.model import load_checkpoint
 from tpu_impl.recorder import Recorder
 from tpu_impl.sharding import current_mesh, place_model
@@ -114,3 +115,10 @@ class Session:
     def main_run(self) -> Recorder:
         """The float32 run that *batches*, *adapters*, *trajectory*, *merge* and *generation* build on."""
         return self.recorded_run(self.initial, Run(seed=self.recipe.seeds.dropout), label="f32")[0]
+
+    @cached_property
+    def merged(self) -> Path:
+        """The base merged with the main run's adapter: what *generation* loads in either precision."""
+        folder = self.scratch / "merged"
+        merge(self.recipe, self.main_run.final, folder)
+        return folder

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.interpreters import pxla
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from tunix.models.gemma4 import model as gemma4
 
 from conformance.contract.errors import ContractError
@@ -32,6 +32,11 @@ def make_mesh(mesh: Mesh) -> jax.sharding.Mesh:
         raise ContractError(f"mesh {mesh.name} needs {mesh.devices} devices, here are {jax.device_count()}")
     devices = np.asarray(jax.devices()[: mesh.devices]).reshape([mesh.size(axis) for axis in AXES])
     return jax.sharding.Mesh(devices, AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def abstract_mesh(mesh: Mesh) -> AbstractMesh:
+    """The same mesh without devices: for shapes alone."""
+    return AbstractMesh(tuple(mesh.size(axis) for axis in AXES), AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
 @contextmanager

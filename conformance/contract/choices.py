@@ -1,5 +1,6 @@
 """Greedy choices of a stack, in the words of the rung *generation*, and the folders that the rung *merge* writes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +35,19 @@ def ended(new_GK: np.ndarray, plan: Plan) -> np.ndarray:
     is_eos = np.isin(new_GK, plan.eos_ids)
     after = np.cumsum(is_eos, 1) - is_eos > 0
     return np.where(after, END, new_GK).astype(np.int32)
+
+
+def uncached(choose: Callable[[np.ndarray], np.ndarray], guess_GK: np.ndarray, plan: Plan) -> np.ndarray:
+    """Greedy ids [G,K] without a cache: the fixed point of "each token is the forward pass's choice after those before it".
+
+    `choose` gives the forward pass's choices [G,K] after given ids. Exact whatever the guess: every pass makes at least one more
+    token of each row final. A right guess takes one pass.
+    """
+    ids, is_final = guess_GK, False
+    while not is_final:
+        chosen = ended(choose(np.where(ids == END, plan.pad_id, ids)), plan)
+        ids, is_final = chosen, np.array_equal(chosen, ids)
+    return ids
 
 
 def write_choices(writer: BundleWriter, plan: Plan, precision: str, choices: Choices) -> None:

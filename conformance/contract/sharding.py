@@ -5,15 +5,17 @@ split as the adapter is; rows are split over `data` and `fsdp` together.
 """
 
 import dataclasses
+import re
 from dataclasses import dataclass
 
 from conformance.contract.errors import ContractError
 from conformance.contract.recipe import Batch, Recipe
-from conformance.contract.topology import Topology, Weight
+from conformance.contract.topology import PREFIX, Topology, Weight
 
 ROWS = 8  # of one optimizer step in this rung: a row for every device of the largest mesh
 STEPS = 20
 TP, FSDP = "tp", "fsdp"
+IN_LAYER = re.compile(rf"{re.escape(PREFIX)}layers\.(?P<layer>\d+)\.(?P<target>.+)")
 # Megatron's split (column-parallel q, k, v, gate, up; row-parallel o, down), FSDP over the other dimension: (out, in).
 SPLIT = {
     "q_proj": (TP, FSDP), "k_proj": (TP, FSDP), "v_proj": (TP, FSDP), "o_proj": (FSDP, TP),
@@ -56,6 +58,20 @@ class Fallback:
     parts: int
 
 
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One tensor of a training state (`group`: weight, adapter, m, v, accumulator; or input [rows, tokens]), as it really lies.
+
+    Shapes in the hub's layout; `axes` names what splits each dimension, None where it is whole.
+    """
+
+    group: str
+    name: str
+    shape: list[int]
+    axes: list[str | None]
+    device_shape: list[int]
+
+
 def sharding_recipe(recipe: Recipe) -> Recipe:
     """The recipe with one row a shard and 8 shards: every mesh gives each of its row shards as many rows."""
     return dataclasses.replace(recipe, batch=Batch(micro_batch=1, accumulation=1, shards=ROWS))
@@ -86,7 +102,7 @@ def check_rows(rows: int, mesh: Mesh) -> None:
 def _asked(tensor: str, topology: Topology) -> tuple[tuple[str | None, int], ...]:
     """(axis asked for, number of pieces that it may be cut into) of each dimension. Heads are never cut."""
     name, leaf = tensor.rsplit(".", 1)
-    weight = _weights(topology).get(name)
+    weight = _weight(name, topology)
     out, inner = SPLIT.get(name.rsplit(".", 1)[-1], (None, None))
     if weight is None:
         shape = topology.tensors[tensor]
@@ -106,5 +122,7 @@ def _divides(size: int, axis: str | None, mesh: Mesh) -> bool:
     return axis is not None and mesh.size(axis) > 1 and size % mesh.size(axis) == 0
 
 
-def _weights(topology: Topology) -> dict[str, Weight]:
-    return {weight.name: weight for layer in topology.layers for weight in layer.targets.values()}
+def _weight(name: str, topology: Topology) -> Weight | None:
+    """The projection of that hub name; None for embeddings, norms and scalars."""
+    found = IN_LAYER.fullmatch(name)
+    return topology.layers[int(found["layer"])].targets.get(found["target"]) if found else None

@@ -12,7 +12,7 @@ from conformance.contract.schema import RUNGS
 from conformance.faults.judging import Given, failures, judge_fault
 from conformance.faults.small import write_small
 from conformance.faults.table import print_tables
-from conformance.pair import MODULES, Pair, run_all
+from conformance.pair import MODULES, Pair, exchange_stacks, record_stacks, run_all
 from conformance.summary import ALL_PASS, CHECK_FAILED
 from conformance.tolerances import read_tolerances
 
@@ -36,12 +36,10 @@ def clean_pair(out: Path) -> Pair:
     """Both stacks' bundles of the small recipe without a fault; those that lie in `out` are kept."""
     recipe_file = write_small(out)
     paths = {stack: out / stack for stack in MODULES}
-    missing = [stack for stack, path in paths.items() if not (path / MANIFEST).is_file()]
-    arguments = ["--recipe", str(recipe_file), "--rungs", ",".join(RECORDED)]
-    run_all({stack: ["record", "--out", str(paths[stack]), *arguments] for stack in missing})
+    missing = {stack: path for stack, path in paths.items() if not (path / MANIFEST).is_file()}
     if missing:
-        peers = {"reference": paths["port"], "port": paths["reference"]}
-        run_all({stack: ["exchange", "--bundle", str(paths[stack]), "--peer", str(peers[stack])] for stack in paths})
+        record_stacks(recipe_file, missing, RECORDED)
+        exchange_stacks(paths)
     return Pair(load_recipe(recipe_file), *(Bundle(paths[stack]) for stack in ("reference", "port")))
 
 
@@ -60,7 +58,7 @@ def record(out: Path, faults: tuple[Fault, ...], jobs: int) -> None:
 
 def _command(out: Path, job: int, share: Iterable[Fault]) -> list[str]:
     ids = ",".join(fault.id for fault in share)
-    return ["faults", "--recipe", str(out / "recipe.toml"), "--out", str(out / f"{RECORDINGS}-{job}"), "--ids", ids]
+    return [MODULES["port"], "faults", "--recipe", str(out / "recipe.toml"), "--out", str(out / f"{RECORDINGS}-{job}"), "--ids", ids]
 
 
 def a_third(faults: tuple[Fault, ...]) -> tuple[Fault, ...]:

@@ -4,10 +4,10 @@ import dataclasses
 import json
 from pathlib import Path
 
+from conformance.commands import TINY
 from conformance.contract.recipe import Trajectory, load_recipe
 from conformance.contract.recipe_writer import write_recipe
 
-TINY = Path(__file__).parents[1] / "recipes" / "tiny.toml"
 # Alike and seen three times: the loss falls by 40 % in 8 steps, so that the ladder's control of learning holds here too.
 FAMILY, ROWS, EPOCHS = "lfsr", 10, 3  # 7 full steps of 4 rows and a partial one of 2
 WARMUP_STEPS = 1  # the warm state's step, 5 past the warm-up, is then still one of the schedule's

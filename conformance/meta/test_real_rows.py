@@ -12,7 +12,7 @@ from conformance.contract.bundle import Bundle
 from conformance.contract.plan import make_plan
 from conformance.contract.recipe_writer import write_recipe
 from conformance.findings import Verdict
-from conformance.pair import run_all
+from conformance.pair import record_stacks
 
 PROBLEMS = Path(__file__).parents[3] / "shared" / "verilog-eval" / "dataset_spec-to-rtl"
 
@@ -31,7 +31,7 @@ def real(recipe, tmp_path_factory):
     recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, rows=str(folder / "rows.jsonl")))
     file = write_recipe(folder / "recipe.toml", recipe)
     stacks = ("reference", "port")
-    run_all({s: ["record", "--recipe", str(file), "--out", str(folder / s), "--rungs", "tokens"] for s in stacks})
+    record_stacks(file, {s: folder / s for s in stacks}, ("tokens",))
     return make_plan(recipe), *(Bundle(folder / stack) for stack in stacks)
 
 

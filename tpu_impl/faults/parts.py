@@ -7,7 +7,7 @@ from conformance.contract.run_record import DEFAULT_DROPOUT
 from tpu_impl.record_after import record_choices, record_merged, record_merged_logits, record_resume
 from tpu_impl.record_inputs import record_consumed, record_padding, record_tokens, record_variants
 from tpu_impl.record_model import (
-    record_dtypes,
+    probe_state,
     record_facts,
     record_frozen,
     record_own_init,
@@ -16,6 +16,7 @@ from tpu_impl.record_model import (
     record_state,
     record_targets,
     record_weights,
+    write_dtypes,
 )
 from tpu_impl.record_training import (
     members,
@@ -39,6 +40,10 @@ def _dropout(session: Session, writer: BundleWriter) -> None:
             record_member(session, writer, name)
 
 
+def _dtypes(session: Session, writer: BundleWriter, precision: str) -> None:
+    write_dtypes(session, writer, precision, probe_state(session, precision, "warm"))
+
+
 PARTS: dict[str, Part] = {
     "tokens": record_tokens,
     "batches consumed": record_consumed,
@@ -54,8 +59,8 @@ PARTS: dict[str, Part] = {
     "logits f32 warm": lambda session, writer: record_state(session, writer, "f32", "warm"),
     "logits bf16 base": lambda session, writer: record_state(session, writer, "bf16", "base"),
     "logits bf16 warm": lambda session, writer: record_state(session, writer, "bf16", "warm"),
-    "logits f32 dtypes": lambda session, writer: record_dtypes(session, writer, "f32"),
-    "logits bf16 dtypes": lambda session, writer: record_dtypes(session, writer, "bf16"),
+    "logits f32 dtypes": lambda session, writer: _dtypes(session, writer, "f32"),
+    "logits bf16 dtypes": lambda session, writer: _dtypes(session, writer, "bf16"),
     "logits paddings": record_paddings,
     "gradients warm": record_warm,
     "gradients orders": record_orders,

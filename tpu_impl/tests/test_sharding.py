@@ -10,7 +10,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import NamedSharding
 from tunix.sft.sharding_utils import get_sharding
 
 from conformance.contract.checkpoint_files import SINGLE, read_tensors, write_file
@@ -24,7 +24,7 @@ from tpu_impl.adapter import attach_adapter
 from tpu_impl.layout import base_tensors, lora_tensors
 from tpu_impl.mesh_processes import PAIR, WIDEST, Job, lines_in, lose_one, with_devices
 from tpu_impl.model import load_checkpoint
-from tpu_impl.sharding import AXES, ROWS_SPEC, fitted_spec, own_rows, spec_of
+from tpu_impl.sharding import ROWS_SPEC, abstract_mesh, fitted_spec, own_rows, spec_of
 from tpu_impl.tests.on_8_devices import TRAINED_STEPS
 
 RECIPE = load_recipe(Path(__file__).parents[2] / "conformance" / "recipes" / "tiny.toml")
@@ -70,17 +70,13 @@ def model(small):
     return attach_adapter(load_checkpoint(recipe.checkpoint_dir), recipe)
 
 
-def abstract(mesh: Mesh) -> AbstractMesh:
-    return AbstractMesh(tuple(mesh.size(axis) for axis in AXES), AXES, axis_types=(AxisType.Auto,) * len(AXES))
-
-
 @pytest.mark.parametrize("mesh", MESHES, ids=lambda mesh: mesh.name)
 def test_a_devices_part_is_the_hubs_part(small, model, mesh):
     """What the first device holds of a variable is, in the hub's layout, the first block of the tensor that the contract splits."""
     topology = read_topology(load_recipe(small).checkpoint_dir)
     for tensor in base_tensors(model) + lora_tensors(model):
         value = np.arange(math.prod(tensor.variable.shape)).reshape(tensor.variable.shape)
-        part = NamedSharding(abstract(mesh), spec_of(tensor, topology, mesh)).shard_shape(value.shape)
+        part = NamedSharding(abstract_mesh(mesh), spec_of(tensor, topology, mesh)).shard_shape(value.shape)
         sizes = [1 if axis is None else mesh.size(axis) for axis in split_axes(tensor.name, topology, mesh)]
         hub = tensor.turn(value)
         block = hub[tuple(slice(length // size) for length, size in zip(hub.shape, sizes, strict=True))]
@@ -96,7 +92,7 @@ def test_a_wrong_dimension_is_another_part(small, model):
 
 def test_rows_that_the_mesh_does_not_divide_are_refused():
     """7 rows over 8 devices are refused by name of the mesh; Tunix gives all 7 to every device without a word."""
-    mesh = abstract(Mesh(8, 1))
+    mesh = abstract_mesh(Mesh(8, 1))
     with pytest.raises(ContractError, match="7 rows cannot be split over 8 devices"):
         own_rows(7, mesh)
     assert get_sharding(np.ones((7, 3)), mesh, ROWS_SPEC).spec == jax.sharding.PartitionSpec()  # control: the stock
@@ -105,8 +101,8 @@ def test_rows_that_the_mesh_does_not_divide_are_refused():
 def test_activations_are_split_as_far_as_the_mesh_divides():
     """4 heads lie on 2 devices of tp, and whole on 8; rows lie over data and fsdp together."""
     names = ("fsdp", None, "tp", None)
-    assert fitted_spec(names, (8, 5, 4, 3), abstract(Mesh(4, 2))) == jax.sharding.PartitionSpec(("data", "fsdp"), None, "tp", None)
-    assert fitted_spec(names, (8, 5, 4, 3), abstract(Mesh(1, 8)))[2] is None
+    assert fitted_spec(names, (8, 5, 4, 3), abstract_mesh(Mesh(4, 2))) == jax.sharding.PartitionSpec(("data", "fsdp"), None, "tp", None)
+    assert fitted_spec(names, (8, 5, 4, 3), abstract_mesh(Mesh(1, 8)))[2] is None
 
 
 def test_a_mesh_gives_the_gradients_of_one_device(answers):
