@@ -94,20 +94,24 @@ class Lost:
     equal: bool
 
 
-def lose_one(job: Job, whole: Path) -> Lost:
-    """Kills the second of two processes after their first checkpoint; `whole` has the results of the undisturbed pair."""
-    out = job.out("lost")
-    first, second = job.start(WIDEST, out, PAIR, LOST_STEPS)
+def lose_one(job: Job, whole: Path, *, lost: int = 1, by: signal.Signals = signal.SIGKILL) -> Lost:
+    """Ends one of two processes after their first checkpoint; `whole` has the results of the undisturbed pair.
+
+    Process 0 is the coordinator, with which the other loses its heartbeats too.
+    """
+    out, left = job.out(f"lost-{lost}"), PAIR - 1 - lost
+    started = job.start(WIDEST, out, PAIR, LOST_STEPS)
     try:
-        _wait_for(out / CHECKPOINTS / str(SAVE_EVERY), first)
-        second.send_signal(signal.SIGKILL)
-        code = first.wait(BOUND_S)
+        _wait_for(out / CHECKPOINTS / str(SAVE_EVERY), started[left])
+        started[lost].send_signal(by)
+        started[lost].wait(BOUND_S)
+        code = started[left].wait(BOUND_S)
     finally:
-        for process in (first, second):
+        for process in started:
             process.kill()
             process.wait()
-    message = _message(said(out, 0))
-    job.run(WIDEST, PAIR, "lost", LOST_STEPS)
+    message = _message(said(out, left))
+    job.run(WIDEST, PAIR, out.name, LOST_STEPS)
     resumed = lines_in(out / "0")
     steps = [line["step"] for line in resumed]
     undisturbed = [line for line in lines_in(whole / "0") if line["series"] == "step" and line["step"] in steps]

@@ -10,6 +10,7 @@ from flax import nnx
 
 from conformance.contract.plan import Plan
 from tpu_impl.data import positions_of
+from tpu_impl.layout import whole_array
 from tpu_impl.model import logits_of
 from tpu_impl.taps import listen
 
@@ -64,5 +65,5 @@ def left_padded(plan: Plan) -> tuple[np.ndarray, np.ndarray]:
 
 
 def as_recorded(value: jax.Array) -> np.ndarray:
-    """bfloat16 widens to float32 exactly."""
-    return np.array(value.astype(jnp.float32))
+    """The whole array, wherever its parts lie; bfloat16 widens to float32 exactly."""
+    return whole_array(value.astype(jnp.float32))

@@ -39,13 +39,16 @@ def place_from(coordinator: str | None = None, count: int | None = None, index: 
 def joined(place: Place) -> Iterator[None]:
     """Inside, `jax.devices()` are those of all processes. A lost peer ends this process with exit code 4 and one line.
 
-    Stock: the coordinator listens on every interface, and a process whose peer is gone waits in its exit handler for
-    a barrier that cannot come, 5 minutes.
+    Where JAX's own thread misses the peer's heartbeats first, it aborts the process (SIGABRT) with a line of its own; its
+    callback for that ends in std::bad_cast under Python (jaxlib 0.10.2).
+    Stock: the coordinator listens on every interface; a process whose peer is gone waits in its exit handler for a barrier
+    that cannot come, 5 minutes; SIGTERM is taken for the notice of a preemption, which ends nothing.
     """
     if place.count == 1:
         yield
         return
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.config.update("jax_enable_preemption_service", False)
     jax.distributed.initialize(
         place.coordinator, place.count, place.index, heartbeat_timeout_seconds=HEARTBEAT_S,
         coordinator_bind_address=place.coordinator,

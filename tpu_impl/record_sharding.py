@@ -12,7 +12,7 @@ from conformance.contract.checkpoint_files import read_file
 from conformance.contract.recipe_writer import write_recipe
 from conformance.contract.sharding import MESHES, sharding_recipe
 from tpu_impl.abstract import abstract_leaves
-from tpu_impl.mesh_processes import PAIR, WIDEST, Job, lines_in, lose_one
+from tpu_impl.mesh_processes import PAIR, WIDEST, Job, Lost, lines_in, lose_one
 from tpu_impl.mesh_run import ARRAYS
 from tpu_impl.session import Session
 
@@ -25,21 +25,24 @@ def record_sharding(session: Session, writer: BundleWriter) -> None:
     folder.mkdir()
     job = Job(write_recipe(folder / "recipe.toml", sharding_recipe(session.recipe)), folder)
     with ThreadPoolExecutor(TOGETHER) as pool:
-        for mesh, found in zip(MESHES, pool.map(job.run, MESHES), strict=True):
-            write_mesh(writer, mesh.name, found)
-            session.progress(f"sharding {mesh.name}")
-    record_processes(session, writer, job)
-    for mesh, leaf in abstract_leaves(session.recipe):
-        writer.line("sharding", "abstract", mesh=mesh.name, **asdict(leaf))
+        processes = pool.submit(run_processes, job)  # first, because it waits for a lost process while meshes can compute
+        meshes = {mesh.name: pool.submit(job.run, mesh) for mesh in MESHES}
+        abstract = [(mesh.name, asdict(leaf)) for mesh, leaf in abstract_leaves(session.recipe)]
+        for name, running in meshes.items():
+            write_mesh(writer, name, running.result())
+            session.progress(f"sharding {name}")
+        found, lost = processes.result()
+    write_mesh(writer, f"processes={PAIR}", found)
+    session.progress(f"sharding processes={PAIR}, one lost: exit code {lost.exit_code}, resumed at step {lost.resumed_step}")
+    writer.line("sharding", "lost", **asdict(lost))
+    for name, leaf in abstract:
+        writer.line("sharding", "abstract", mesh=name, **leaf)
 
 
-def record_processes(session: Session, writer: BundleWriter, job: Job) -> None:
+def run_processes(job: Job) -> tuple[Path, Lost]:
     """The same devices in two processes; then one of the two is killed, and both start again."""
     found = job.run(WIDEST, processes=PAIR)
-    write_mesh(writer, f"processes={PAIR}", found)
-    session.progress(f"sharding processes={PAIR}")
-    writer.line("sharding", "lost", **asdict(lose_one(job, found)))
-    session.progress("sharding lost process")
+    return found, lose_one(job, found)
 
 
 def write_mesh(writer: BundleWriter, name: str, found: Path) -> None:

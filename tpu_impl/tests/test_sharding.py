@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,22 +14,25 @@ import pytest
 from jax.sharding import NamedSharding
 from tunix.sft.sharding_utils import get_sharding
 
+from conformance.contract.bundle import Bundle
 from conformance.contract.checkpoint_files import SINGLE, read_tensors, write_file
 from conformance.contract.errors import ContractError
-from conformance.contract.recipe import load_recipe
+from conformance.contract.recipe import Sharding, load_recipe
 from conformance.contract.recipe_writer import write_recipe
 from conformance.contract.sharding import MESHES, Mesh, sharding_recipe, split_axes
 from conformance.contract.topology import read_topology
 from tpu_impl.abstract import RANK, abstract_leaves, topology_31b
 from tpu_impl.adapter import attach_adapter
 from tpu_impl.layout import base_tensors, lora_tensors
-from tpu_impl.mesh_processes import PAIR, WIDEST, Job, lines_in, lose_one, with_devices
+from tpu_impl.mesh_processes import DEVICES, PAIR, WIDEST, Job, Lost, free_port, lines_in, lose_one, with_devices
 from tpu_impl.model import load_checkpoint
+from tpu_impl.processes import LOST
 from tpu_impl.sharding import ROWS_SPEC, abstract_mesh, fitted_spec, own_rows, spec_of
 from tpu_impl.tests.on_8_devices import TRAINED_STEPS
 
 RECIPE = load_recipe(Path(__file__).parents[2] / "conformance" / "recipes" / "tiny.toml")
 KEPT_LAYERS = {0: 0, 5: 1}  # a local and a global layer of the tiny checkpoint
+RECORDED = ("weights", "logits", "gradients")  # by `record` on a mesh
 ROUNDING = 1e-5  # of a gradient; sums over 8 devices come in another order
 
 
@@ -163,8 +167,42 @@ def test_two_processes_are_one_run_and_outlive_a_kill(small, answers, tmp_path):
     losses = [line["loss"] for line in lines_in(job.run(WIDEST, PAIR, "whole", TRAINED_STEPS) / "0")]
     assert losses == pytest.approx(answers["losses"], rel=1e-4)
     assert len(set(losses)) == TRAINED_STEPS  # control: every step has a loss of its own
-    lost = lose_one(job, tmp_path / "whole")
-    assert lost.exit_code != 0
+    outlives(lose_one(job, tmp_path / "whole"))
+    outlives(lose_one(job, tmp_path / "whole", lost=0, by=signal.SIGTERM))  # the coordinator, by the polite signal
+
+
+def outlives(lost: Lost) -> None:
+    assert lost.exit_code in (LOST, -signal.SIGABRT)  # the port's own, or JAX's where heartbeats are missed first
     assert lost.message
     assert 0 < lost.resumed_step < TRAINED_STEPS
     assert lost.equal
+
+
+@pytest.mark.nightly  # two recordings, about four minutes
+def test_two_processes_record_what_one_does(small, tmp_path):
+    """`record` as 2 processes x 4 devices writes the bundle of 1 x 8; sums over two machines' parts come in another order."""
+    recipe = load_recipe(small)
+    on_8 = write_recipe(tmp_path / "fsdp8.toml", dataclasses.replace(recipe, sharding=Sharding(fsdp=8)))
+    one, two = (recorded(on_8, tmp_path / f"record-{count}", count) for count in (1, PAIR))
+    for rung in RECORDED:
+        assert {*two.arrays(rung)} == {*one.arrays(rung)}
+        for key, value in single(one.arrays(rung)).items():
+            assert np.abs(two.array(rung, key) - value).max() <= 10 * ROUNDING * np.abs(value).max(), f"{rung}: {key}"
+    assert not np.array_equal(one.array("logits", "f32/warm/logits"), one.array("logits", "f32/base/logits"))  # control
+
+
+def single(arrays: dict) -> dict:
+    """Those of float32: in bfloat16 another order of sums is a rounding step."""
+    return {key: value for key, value in arrays.items() if value.dtype == np.float32 and not key.startswith("bf16")}
+
+
+def recorded(recipe: Path, out: Path, processes: int) -> Bundle:
+    """The port's own command, once for each process."""
+    command = [sys.executable, "-m", "tpu_impl", "record", "--recipe", str(recipe), "--out", str(out), "--rungs", ",".join(RECORDED)]
+    place = ["--coordinator", f"127.0.0.1:{free_port()}", "--processes", str(processes)]
+    started = [
+        subprocess.Popen([*command, *place, "--process-id", str(index)], env=with_devices(DEVICES // processes))
+        for index in range(processes)
+    ]
+    assert [process.wait() for process in started] == [0] * processes
+    return Bundle(out)
