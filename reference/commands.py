@@ -7,6 +7,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from conformance.contract.errors import ContractError
 from conformance.contract.recipe import load_recipe
+from conformance.contract.recordings import recordings
 from conformance.contract.run_record import RUN_OF
 from reference import record as recording
 from reference.adapter import save_adapter
@@ -20,7 +21,8 @@ from reference.train import train as run_trainer
 
 
 def record(options: argparse.Namespace) -> None:
-    recording.record(load_recipe(options.recipe), options.out, options.rungs, recording.say, options.jobs)
+    for path, out in recordings(options.recipe, options.out):
+        recording.record(load_recipe(path), out, options.rungs, recording.say, options.jobs)
 
 
 def exchange(options: argparse.Namespace) -> None:

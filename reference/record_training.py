@@ -139,7 +139,10 @@ def members(recipe: Recipe) -> list[Member]:
             Member(f"dropout-{i}", dataclasses.replace(plain, seed=plain.seed + i), dropout=dropout)
             for i in range(runs.dropout_pairs)
         ),
-        Member(f"rate-{OTHER_RATE}", dataclasses.replace(plain, rate=OTHER_RATE), dropout=dropout),
+        *(  # beside the first pair, whose seed it has
+            Member(f"rate-{OTHER_RATE}", dataclasses.replace(plain, rate=OTHER_RATE), dropout=dropout)
+            for _ in range(min(1, runs.dropout_pairs))
+        ),
     ]
 
 

@@ -31,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     commands = top.add_subparsers(dest="command", required=True)
     record = commands.add_parser("record", help="write a bundle: everything the suite compares")
-    record.add_argument("--recipe", type=Path, required=True, help="recipe file (TOML)")
+    record.add_argument("--recipe", type=Path, required=True, help="recipe file (TOML), or a folder of them: a bundle each in --out")
     record.add_argument("--out", type=Path, required=True, help="folder of the new bundle; must not exist")
     record.add_argument("--rungs", type=lambda text: text.split(","), help="comma-separated; all when left out")
     exchange = commands.add_parser("exchange", help="load the peer's adapters and merged files here, write the logits")

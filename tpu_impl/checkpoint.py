@@ -7,21 +7,23 @@ from collections.abc import Iterator
 from multiprocessing import get_context
 from pathlib import Path
 
+import jax
 import numpy as np
-from tunix.sft.checkpoint_manager import CheckpointManager
 
 from conformance.contract.draws import Tensors, philox
 from conformance.contract.run_record import Kill, Resume
 from tpu_impl.adapter import get_adapter
 from tpu_impl.optimizer import AdamState, part_of
+from tpu_impl.processes import together
 from tpu_impl.recorder import Recorder
-from tpu_impl.saver import PARTIAL, arrays_of, checkpointing, load_state, save_forever, save_state, state_of
+from tpu_impl.saver import PARTIAL, answer, restored, save_forever, time_saves
 from tpu_impl.session import Session
 from tpu_impl.step import MOMENTS, named
 from tpu_impl.train import Run
 
 STEPS, SPLIT = 6, 3
 KILLS = 20
+TIMED_SAVES = 5
 LEAST_ELEMENTS = 1 << 20  # with m and v 12 MB a save: a kill can land inside
 PATIENCE_S = 60.0
 REACH = 0.75  # of the measured save: noticing the folder takes time too, and a later kill finds the save finished
@@ -29,12 +31,12 @@ REACH = 0.75  # of the measured save: noticing the folder takes time too, and a 
 
 def resume_equality(session: Session, dropout: float) -> Resume:
     """Trains 6 steps with a save at the third; then resumes that save in a fresh trainer with another adapter."""
-    out = session.scratch / f"resume-{dropout}"
+    out = session.shared / f"resume-{dropout}"
     run = Run(steps=STEPS, save_every=SPLIT, dropout=dropout, seed=session.recipe.seeds.dropout)
     whole, whole_end = _finish(session, run, session.initial, out)
-    shutil.rmtree(out / str(STEPS))  # as if the run had died after its first save
+    _remove(out / str(STEPS))  # as if the run had died after its first save
     resumed, resumed_end = _finish(session, run, session.warm.adapter, out)
-    shutil.rmtree(out)
+    _remove(out)
     moments = {name for name in whole_end if name.endswith((".m", ".v"))}
     return Resume(
         dropout, SPLIT,
@@ -44,6 +46,14 @@ def resume_equality(session: Session, dropout: float) -> Resume:
         equal_position=[one for one in whole.consumed if one.step >= SPLIT] == resumed.consumed,
         steps=STEPS,
     )  # fmt: skip
+
+
+def _remove(folder: Path) -> None:
+    """By the first process, when all are done with it."""
+    together(f"done with {folder}")
+    if jax.process_index() == 0:
+        shutil.rmtree(folder)
+    together(f"removed {folder}")
 
 
 def _finish(session: Session, run: Run, start: Tensors, out: Path) -> tuple[Recorder, Tensors]:
@@ -61,9 +71,9 @@ def _equal(a: Tensors, b: Tensors, names: set[str]) -> bool:
 def kills(session: Session) -> Iterator[Kill]:
     """20 saver processes, each killed inside its second save or a later one."""
     elements = max(sum(value.size for value in session.initial.values()), LEAST_ELEMENTS)
-    save_ms = measured_save_ms(session.scratch / "timed", elements)
     context = get_context("forkserver")  # it imports Orbax once; every saver is a fork of it
     context.set_forkserver_preload(["tpu_impl.saver"])
+    save_ms = float(np.median(_asked(context, time_saves, str(session.scratch / "timed"), elements, TIMED_SAVES)))
     draw = philox("kills", session.recipe.seeds.data, "delay_ms")
     for attempt in range(KILLS):
         run = session.scratch / f"kill-{attempt}"
@@ -72,16 +82,15 @@ def kills(session: Session) -> Iterator[Kill]:
         shutil.rmtree(run)
 
 
-def measured_save_ms(folder: Path, elements: int) -> float:
-    """Median of 5 saves in milliseconds."""
-    manager, times = CheckpointManager(str(folder), checkpointing(1)), []
-    for step in range(1, 6):
-        state, start = state_of(step, elements), time.perf_counter()
-        save_state(manager, step, state)
-        times.append(1e3 * (time.perf_counter() - start))
-    manager.close()
-    shutil.rmtree(folder)
-    return float(np.median(times))
+def _asked(context, function, *args):
+    """A function's value from a process that is alone: Orbax waits for every process of a run, and the savers are none of it."""
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=answer, args=(sender, function, *args), daemon=True)
+    process.start()
+    sender.close()
+    value = receiver.recv()
+    process.join()
+    return value
 
 
 def _kill(context, run: Path, elements: int, attempt: int, delay_ms: float, save_ms: float) -> Kill:
@@ -96,9 +105,7 @@ def _kill(context, run: Path, elements: int, attempt: int, delay_ms: float, save
         process.join()
     assert process.exitcode == -signal.SIGKILL, f"the saver ended by itself: exit code {process.exitcode}"
     partial = any(run.glob(PARTIAL))  # before a manager of ours opens the folder
-    step, restored = load_state(run, elements)
-    saved, restored = arrays_of(state_of(step, elements)), arrays_of(restored)
-    equal = all(np.array_equal(saved[key], restored[key]) for key in saved)
+    step, equal = _asked(context, restored, str(run), elements)
     return Kill(attempt, delay_ms, save_ms, partial, step, equal)
 
 

@@ -7,6 +7,7 @@ import jax
 from conformance.contract.errors import ContractError
 from conformance.contract.faults import chosen, read_faults
 from conformance.contract.recipe import load_recipe
+from conformance.contract.recordings import recordings
 from conformance.contract.run_record import RUN_OF
 from tpu_impl import record as recording
 from tpu_impl.adapter import save_adapter
@@ -20,9 +21,12 @@ from tpu_impl.train import train as run_trainer
 
 
 def record(options: argparse.Namespace) -> None:
-    recipe = load_recipe(options.recipe)
-    with joined(place_of(options)), recipes_mesh(recipe):
-        recording.record(recipe, options.out, options.rungs)
+    with joined(place_of(options)):
+        for path, out in recordings(options.recipe, options.out):
+            recipe = load_recipe(path)
+            with recipes_mesh(recipe):
+                recording.record(recipe, out, options.rungs)
+            jax.clear_caches()  # the next recipe has no program of this one
 
 
 def exchange(options: argparse.Namespace) -> None:

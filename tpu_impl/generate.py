@@ -10,6 +10,7 @@ from flax import nnx
 from conformance.contract.choices import END, Choices, ended, uncached
 from conformance.contract.plan import Plan
 from tpu_impl.data import positions_of
+from tpu_impl.layout import whole_array
 from tpu_impl.model import logits_of
 
 
@@ -32,7 +33,7 @@ def generate(model, plan: Plan) -> Choices:
         visible = attended_GL[:, None] & (steps_L <= at)
         token_G, weighed, cache = _choose(graphdef, state, token_G[:, None], positions_GL[:, at : at + 1], cache, visible)
         chosen.append((token_G, *weighed))
-    ids, logprobs, gaps = (np.stack(values, 1) for values in zip(*jax.device_get(chosen), strict=True))
+    ids, logprobs, gaps = (np.stack(values, 1) for values in zip(*jax.tree.map(whole_array, chosen), strict=True))
     return _choices(ended(ids, plan), logprobs, gaps)
 
 
@@ -66,7 +67,8 @@ def forced(model, plan: Plan, ids_GK: np.ndarray) -> tuple[np.ndarray, Choices]:
     attended = np.arange(length + new) < np.asarray([len(prompt) + new for prompt in plan.prompts])[:, None]
     starts = np.asarray([len(prompt) - 1 for prompt in plan.prompts])
     given = np.where(ids_GK == END, 0, ids_GK)
-    argmax, logprobs, gaps = jax.device_get(_force(graphdef, state, rows, attended, positions_of(attended), starts, given))
+    found = _force(graphdef, state, rows, attended, positions_of(attended), starts, given)
+    argmax, logprobs, gaps = map(whole_array, found)
     return np.where(ids_GK == END, END, argmax).astype(np.int32), _choices(ids_GK, logprobs, gaps)
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import jax
+from jax.experimental import multihost_utils
 
 from conformance.contract.errors import ContractError
 
@@ -59,6 +60,12 @@ def joined(place: Place) -> Iterator[None]:
         if not is_lost(error):
             raise
         leave(place, error)
+
+
+def together(point: str) -> None:
+    """Waits until every process is here."""
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices(point)
 
 
 def is_lost(error: Exception) -> bool:

@@ -1,6 +1,8 @@
 """Records a recipe: one function a rung, each writing what docs/bundle.md names for it."""
 
-from collections.abc import Callable, Iterable
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import jax
@@ -37,16 +39,31 @@ RUNGS: dict[str, Callable[[Session, BundleWriter], None]] = {
 
 
 def record(recipe: Recipe, out: Path, rungs: Iterable[str] | None = None, progress: Progress = say) -> None:
-    """Writes the bundle `out`, whole or not at all."""
+    """Writes the bundle `out`, whole or not at all. Several processes need it on a disk that they share."""
     chosen = check_rungs(rungs, RUNGS)
     prepare_process()
-    with Session(recipe, progress) as session:
+    with shared_folder(out) as shared, Session(recipe, progress, shared) as session:
         path = out if jax.process_index() == 0 else session.scratch / "bundle"  # every process reads, the first one writes
         with BundleWriter(path, stack="port", recipe=recipe, plan=session.plan) as writer:
             for rung in chosen:
                 with timed(progress, rung):
                     RUNGS[rung](session, writer)
             writer.manifest(**environment())
+
+
+@contextmanager
+def shared_folder(out: Path) -> Iterator[Path | None]:
+    """Beside `out`, for as long as several processes record; None for a single one."""
+    if jax.process_count() == 1:
+        yield None
+        return
+    folder = out.with_name(f".{out.name}-shared")
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield folder
+    finally:
+        if jax.process_index() == 0:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def exchange(bundle: Path, peer: Path, progress: Progress = say) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from pathlib import Path
 
+import jax
 import numpy as np
 
 from conformance.contract.bundle import Bundle, BundleWriter, ExchangeWriter
@@ -21,8 +22,9 @@ from tpu_impl.session import Session
 def record_checkpoint(session: Session, writer: BundleWriter) -> None:
     record_resume(session, writer, 0.0)
     record_resume(session, writer, session.recipe.adapter.dropout or DEFAULT_DROPOUT)
-    for kill in kills(session):
-        writer.line("checkpoint", "kill", **asdict(kill))
+    if jax.process_index() == 0:  # savers are processes of their own, which no other process of a run takes part in
+        for kill in kills(session):
+            writer.line("checkpoint", "kill", **asdict(kill))
 
 
 def record_resume(session: Session, writer: BundleWriter, dropout: float) -> None:

@@ -20,6 +20,8 @@ TOGETHER = 2  # meshes at a time: one keeps a core busy
 
 
 def record_sharding(session: Session, writer: BundleWriter) -> None:
+    if jax.process_index() > 0:
+        return  # the meshes' processes are not of this run; the first process starts them
     jax.clear_caches()  # the programs of the rungs before hold a gigabyte, which the meshes' processes need
     folder = session.scratch / "sharding"
     folder.mkdir()

@@ -1,6 +1,9 @@
 """The small process without a model that the kill test kills while it saves, through the manager that training saves with."""
 
 import itertools
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +52,29 @@ def load_state(run: Path, elements: int) -> tuple[int, State]:
     step, _ = manager.maybe_restore(state, restore_only_lora_params=True)
     manager.close()
     return step, state
+
+
+def time_saves(run: str, elements: int, count: int) -> list[float]:
+    """Milliseconds of each of `count` saves."""
+    manager, times = CheckpointManager(run, checkpointing(1)), []
+    for step in range(1, count + 1):
+        state, start = state_of(step, elements), time.perf_counter()
+        save_state(manager, step, state)
+        times.append(1e3 * (time.perf_counter() - start))
+    manager.close()
+    return times
+
+
+def restored(run: str, elements: int) -> tuple[int, bool]:
+    """(step of the last whole save, whether it restores as it was saved)."""
+    step, state = load_state(Path(run), elements)
+    saved, found = arrays_of(state_of(step, elements)), arrays_of(state)
+    return step, all(np.array_equal(saved[key], found[key]) for key in saved)
+
+
+def answer(sender: Connection, function: Callable, *args) -> None:
+    """What a child process runs to give its parent a function's value."""
+    sender.send(function(*args))
 
 
 def save_forever(run: str, elements: int) -> None:

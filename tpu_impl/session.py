@@ -26,8 +26,9 @@ from tpu_impl.train import Run, Trainer, make_trainer, run_data, train
 class Session:
     """Lazily made parts of a recording. An adapted model is made once per precision and dropout: a new one compiles anew."""
 
-    def __init__(self, recipe: Recipe, progress: Progress):
-        self.recipe, self.progress = recipe, progress
+    def __init__(self, recipe: Recipe, progress: Progress, shared: Path | None = None):
+        """`shared`: a folder that every process of the run sees, for checkpoints; a single process needs none."""
+        self.recipe, self.progress, self._shared = recipe, progress, shared
         self._attached = cache(self._attach)
 
     def __enter__(self) -> "Session":
@@ -66,6 +67,10 @@ class Session:
     def scratch(self) -> Path:
         """A folder that goes when the session ends."""
         return Path(self._folders.enter_context(TemporaryDirectory(prefix="tpu_impl-")))
+
+    @property
+    def shared(self) -> Path:
+        return self._shared or self.scratch
 
     def base(self, precision: str = "f32"):
         return load_checkpoint(self.recipe.checkpoint_dir, precision)

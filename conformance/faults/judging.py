@@ -52,12 +52,12 @@ def failures(reference: Bundle, port, given: Given, start: str = RUNGS[0]) -> It
     """Checks that fail, in the ladder's order. Rungs before `start` are those of the clean bundle, which a control has judged."""
     for rung, check in checks().values():
         if RUNGS.index(rung) >= RUNGS.index(start) and reference.has(rung) and port.has(rung):
-            finding = _finding(rung, check, reference, port, given)
+            finding = judged(rung, check, reference, port, given)
             if finding.verdict is Verdict.FAIL:
                 yield finding
 
 
-def _finding(rung: str, check: Callable, reference: Bundle, port, given: Given) -> Finding:
+def judged(rung: str, check: Callable, reference: Bundle, port, given: Given) -> Finding:
     """A check that breaks on what it is given fails, as it does under pytest."""
     try:
         return run_check(rung, check, reference, port, **given)

@@ -1,0 +1,1 @@
+"""No false alarms: the ladder on many recipes that nobody chose."""
