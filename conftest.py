@@ -10,7 +10,7 @@ from conformance.contract.plan import make_plan
 from conformance.contract.recipe import load_recipe
 from conformance.contract.schema import RUNGS
 from conformance.ladder import Ladder, judge, pytest_pyfunc_call, rung_of  # noqa: F401  (fixture and hook)
-from conformance.pair import Pair, exchange_problem, record_pair, replace_checkpoint
+from conformance.pair import MODULES, Commands, Pair, exchange_problem, record_pair, replace_checkpoint
 from conformance.session import finish
 from conformance.summary import BAD_INPUT
 from conformance.tolerances import read_tolerances
@@ -25,6 +25,9 @@ def pytest_addoption(parser):
     group.addoption("--checkpoint", type=Path, help="checkpoint folder instead of the recipe's")
     group.addoption("--reference-bundle", type=Path, help="compare this recorded bundle instead of recording the reference")
     group.addoption("--port-bundle", type=Path, help="compare this recorded bundle instead of recording the port")
+    for stack in MODULES:
+        group.addoption(f"--{stack}", metavar="COMMAND", help=f"any command that records the {stack}: COMMAND --recipe R --out BUNDLE")
+    group.addoption("--command-folder", type=Path, help="where --reference and --port run (default: here)")
     group.addoption("--out", type=Path, help="keep bundles, findings, report and certificate here")
     group.addoption("--only", choices=RUNGS, help="run one rung (no certificate)")
 
@@ -66,10 +69,16 @@ def pair(request, recipe, tmp_path_factory) -> Pair:
     capture = request.config.pluginmanager.getplugin("capturemanager")
     try:
         with capture.global_and_fixture_disabled():  # recording takes minutes: its progress is shown
-            request.config.pair = record_pair(recipe, folder, option("--reference-bundle"), option("--port-bundle"))
+            bundles = [option(f"--{stack}-bundle") for stack in ("reference", "port")]
+            request.config.pair = record_pair(recipe, folder, *bundles, _commands(option))
     except ContractError as error:
         pytest.exit(f"parity: {error}", returncode=BAD_INPUT)
     return request.config.pair
+
+
+def _commands(option) -> Commands:
+    given = {stack: option(f"--{stack}") for stack in MODULES}
+    return Commands({stack: command for stack, command in given.items() if command is not None}, option("--command-folder"))
 
 
 def _rung_recorded(bundle: Bundle, request) -> Bundle:

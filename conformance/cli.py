@@ -32,6 +32,9 @@ EPILOG = """examples:
   parity exchange port --bundle port --peer ref
   parity check --recipe R.toml --reference-bundle ref --port-bundle port
 
+  parity check --port "python my_port.py"              a port of your own: docs/bundle.md
+  parity import --stack port --recipe R.toml --out port --adapter adapter/ --trainer-state trainer_state.json
+
 exit codes:
   0  every required check passed
   1  a check failed
@@ -72,6 +75,9 @@ def _add_check(subparsers) -> None:
     command.add_argument("--recipe", type=Path, default=commands.TINY, help="recipe file (default: the tiny recipe)")
     command.add_argument("--checkpoint", type=Path, help="checkpoint folder instead of the recipe's")
     _add_bundles(command)
+    for stack in MODULES:
+        text = f"any command that records the {stack}, run here as COMMAND --recipe R --out BUNDLE (docs/bundle.md)"
+        command.add_argument(f"--{stack}", metavar="COMMAND", help=text)
     command.add_argument("--out", type=Path, default=OUT, help=f"bundles, findings, report, certificate (default: {OUT}/)")
     command.add_argument("--only", choices=RUNGS, metavar="RUNG", help="one rung (no certificate)")
 
@@ -82,6 +88,7 @@ def _add_record(subparsers) -> None:
     command.add_argument("--recipe", type=Path, required=True, help="recipe file")
     command.add_argument("--out", type=Path, required=True, help="folder of the new bundle; must not exist")
     command.add_argument("--rungs", help="comma-separated; all when left out")
+    command.add_argument("--command", dest="foreign", metavar="COMMAND", help="another command than ours; its bundle is validated")
 
 
 def _add_exchange(subparsers) -> None:

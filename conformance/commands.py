@@ -19,14 +19,14 @@ from conformance.contract.bundle import MANIFEST, Bundle
 from conformance.contract.errors import ContractError
 from conformance.contract.levels import L0
 from conformance.contract.recipe import Recipe, load_recipe
-from conformance.contract.schema import LINES
 from conformance.findings import Finding, Verdict, read_findings
 from conformance.judge import explain
-from conformance.pair import MODULES
+from conformance.pair import MODULES, Commands, record_stacks
 from conformance.recipe_diff import diff, plan_or_problem
 from conformance.statistics import MARGIN_SDS, equivalence
 from conformance.summary import ALL_PASS, BAD_INPUT, CHECK_FAILED, NOT_DECIDED, exit_code
 from conformance.trajectories import differences, dropout_pairs
+from conformance.validation import examine
 
 ROOT = Path(__file__).parents[1]
 TINY = Path(__file__).with_name("recipes") / "tiny.toml"
@@ -49,7 +49,14 @@ def check(options: argparse.Namespace) -> int:
 
 def record(options: argparse.Namespace) -> int:
     rungs = ["--rungs", options.rungs] if options.rungs else []
-    return _stack(options.stack, "record", "--recipe", str(options.recipe), "--out", str(options.out), *rungs)
+    if options.foreign is None:
+        return _stack(options.stack, "record", "--recipe", str(options.recipe), "--out", str(options.out), *rungs)
+    load_recipe(options.recipe)
+    if options.out.exists():
+        raise ContractError(f"bundle {options.out}: already there; choose a new folder or remove it")
+    chosen = options.rungs.split(",") if options.rungs else ()
+    record_stacks(options.recipe, {options.stack: options.out}, chosen, Commands({options.stack: options.foreign}))
+    return ALL_PASS
 
 
 def exchange(options: argparse.Namespace) -> int:
@@ -115,16 +122,24 @@ def margins(options: argparse.Namespace) -> int:
 
 
 def validate(options: argparse.Namespace) -> int:
-    """Opening checks the digests; reading checks every array and line against the schema."""
-    bundle = Bundle(options.bundle)
-    table = Table("rung", "arrays", "lines", box=None, pad_edge=False, header_style="bold")
-    for rung in bundle.rungs:
-        table.add_row(rung, str(len(bundle.arrays(rung))), str(_count_lines(bundle, rung)))
+    """Opening checks the digests; then every array and line is held against the schema, and all problems are told."""
+    examined = examine(options.bundle)
+    for problem in examined.problems:
+        print(f"parity: {problem}", file=sys.stderr)
+    if examined.problems:
+        return BAD_INPUT
+    bundle = examined.bundle
+    table = Table("rung", "arrays", "lines", "without", "recorded in part", box=None, pad_edge=False, header_style="bold")
+    for one in examined.rungs:
+        cells = (one.rung, str(one.arrays), str(one.lines), ", ".join(one.without), one.partial)
+        table.add_row(*(Text(cell, overflow="fold") for cell in cells))
     if bundle.exchanged:
         table.add_row("exchange", str(len(bundle.exchange)), "0")
     console = Console()
-    console.print(Text(f"{bundle.path}: a whole bundle of the {bundle.stack}, {bundle.manifest.get('device', 'device unknown')}"))
+    console.print(Text(f"{bundle.path}: a valid bundle of the {bundle.stack}, {bundle.manifest.get('device', 'device unknown')}"))
     console.print(table)
+    missing = [*examined.missing, *([] if bundle.exchanged else ["exchange"])]
+    console.print(Text(f"missing, and so not proven: {', '.join(missing)}" if missing else "no rung is missing"))
     return ALL_PASS
 
 
@@ -169,6 +184,9 @@ def _pytest_options(options: argparse.Namespace) -> list[str]:
     """The same options under the same names; absolute paths, since pytest runs in the repository."""
     paths = {name: getattr(options, name) for name in ("recipe", "checkpoint", "reference_bundle", "port_bundle", "out")}
     given = [f"--{name.replace('_', '-')}={path.resolve()}" for name, path in paths.items() if path]
+    commands = {stack: command for stack in MODULES if (command := getattr(options, stack)) is not None}
+    given += [f"--{stack}={command}" for stack, command in commands.items()]
+    given += [f"--command-folder={Path.cwd()}"] if commands else []
     return given + ([f"--only={options.only}"] if options.only else [])
 
 
@@ -194,8 +212,3 @@ def _saved_bundle(saved: Path, given: Path | None) -> Bundle | None:
 def _saved_recipe(options: argparse.Namespace) -> Recipe:
     kept = options.out / "recipe.toml"
     return load_recipe(options.recipe or (kept if kept.is_file() else TINY))
-
-
-def _count_lines(bundle: Bundle, rung: str) -> int:
-    bundle.lines(rung, "")  # checks every line, also where the schema names no series
-    return sum(len(bundle.lines(rung, spec.series)) for spec in LINES if spec.rung == rung)

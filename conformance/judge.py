@@ -68,6 +68,10 @@ class Judge:
         self.unit, self.kind = unit, kind
 
     @property
+    def has_failed(self) -> bool:
+        return any(one.used > 1 for one in self.measurements)
+
+    @property
     def finding(self) -> Finding:
         if not self.measurements:
             return self._finding(Verdict.FAIL, reason="the check compared nothing")

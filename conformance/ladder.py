@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from conformance.checks import PREFIX
+from conformance.contract.errors import NotRecorded
 from conformance.contract.schema import RUNGS
 from conformance.findings import Finding, Verdict, write_findings
 from conformance.judge import Judge
@@ -98,10 +99,17 @@ JUDGE = pytest.StashKey[Judge]()
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_pyfunc_call(pyfuncitem):
-    """After the test's body the judge concludes: the finding is kept, a failure raises inside the call."""
+    """After the test's body the judge concludes: the finding is kept, a failure raises inside the call.
+
+    A check that asks for what a partial rung does not have is not proven, unless it has measured a failure before.
+    """
     outcome = yield
     judge = pyfuncitem.stash.get(JUDGE, None)
-    if judge is None or outcome.excinfo is not None:
+    if outcome.excinfo is not None and isinstance(outcome.excinfo[1], NotRecorded):
+        if judge is None or not judge.has_failed:
+            outcome.force_exception(pytest.skip.Exception(str(outcome.excinfo[1])))
+            return
+    elif judge is None or outcome.excinfo is not None:
         return
     pyfuncitem.stash[FINDING] = judge.finding
     try:

@@ -1,14 +1,12 @@
 """Getting two bundles: opening given ones, or recording both stacks side by side, one process each."""
 
 import dataclasses
-import os
 import shutil
-import subprocess
-import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from conformance.children import check_written, command_child, run_all, stack_child
 from conformance.contract.bundle import MANIFEST, Bundle
 from conformance.contract.digest import sha256_file
 from conformance.contract.errors import ContractError
@@ -16,24 +14,30 @@ from conformance.contract.plan import make_plan
 from conformance.contract.recipe import Recipe
 from conformance.contract.recipe_writer import write_recipe
 
-# Unless the user says otherwise. One thread a process: two recorders share two cores, and oversubscribed OpenMP is several
-# times slower. JAX's platform is the user's: where there is no accelerator, the installed JAX has none either.
-ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "HF_HUB_OFFLINE": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
-}
 MODULES = {"reference": "reference", "port": "tpu_impl"}
 # The reference's repeated runs (its noise floor) are half of all work: they fill the core that the port leaves free.
 MORE = {"reference": ["--jobs", "2"], "port": []}
 
 
 @dataclass(frozen=True, slots=True)
+class Commands:
+    """Commands that stand for a stack (`--port`, `--reference`), by its name; `folder` is where they run, None: here."""
+
+    by_stack: Mapping[str, str] = field(default_factory=dict)
+    folder: Path | None = None
+
+
+OURS = Commands()
+
+
+@dataclass(frozen=True, slots=True)
 class Pair:
+    """`commands`: the stacks that somebody else's command has recorded."""
+
     recipe: Recipe
     reference: Bundle
     port: Bundle
+    commands: Commands = OURS
 
 
 def replace_checkpoint(recipe: Recipe, checkpoint: Path | None) -> Recipe:
@@ -43,14 +47,19 @@ def replace_checkpoint(recipe: Recipe, checkpoint: Path | None) -> Recipe:
     return dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, checkpoint=str(checkpoint.resolve())))
 
 
-def record_pair(recipe: Recipe, folder: Path, reference: Path | None, port: Path | None) -> Pair:
+def record_pair(
+    recipe: Recipe, folder: Path, reference: Path | None, port: Path | None, commands: Commands = OURS
+) -> Pair:
     """Both bundles; those not given are recorded below `folder`, side by side, and then exchange their files."""
     given = {"reference": reference, "port": port}
+    twice = [stack for stack in commands.by_stack if given[stack]]
+    if twice:
+        raise ContractError(f"--{twice[0]} and --{twice[0]}-bundle: give a command that records, or a recorded bundle, not both")
     missing = [stack for stack, path in given.items() if path is None]
     paths = {stack: path or folder / stack for stack, path in given.items()}
     if missing:
-        _record(recipe, folder, {stack: paths[stack] for stack in missing})
-    pair = Pair(recipe, Bundle(paths["reference"]), Bundle(paths["port"]))
+        _record(recipe, folder, {stack: paths[stack] for stack in missing}, commands)
+    pair = Pair(recipe, Bundle(paths["reference"]), Bundle(paths["port"]), commands)
     check_pair(pair)
     return pair
 
@@ -73,6 +82,8 @@ def check_pair(pair: Pair) -> None:
 
 def exchange_problem(pair: Pair) -> str:
     """Why the second phases cannot be compared; empty when both loaded this peer's files."""
+    for stack, command in pair.commands.by_stack.items():
+        return f"the {stack} was recorded by `{command}`, which has no exchange: files were not loaded across"
     for bundle, peer in ((pair.reference, pair.port), (pair.port, pair.reference)):
         again = f"run `parity exchange {bundle.stack} --bundle {bundle.path} --peer {peer.path}`"
         if not bundle.exchanged:
@@ -82,40 +93,31 @@ def exchange_problem(pair: Pair) -> str:
     return ""
 
 
-def _record(recipe: Recipe, folder: Path, paths: dict[str, Path]) -> None:
+def _record(recipe: Recipe, folder: Path, paths: dict[str, Path], commands: Commands) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    record_stacks(write_recipe(folder / "recipe.toml", recipe), paths)
-    if len(paths) == len(MODULES):
+    record_stacks(write_recipe(folder / "recipe.toml", recipe), paths, commands=commands)
+    if len(paths) == len(MODULES) and not commands.by_stack:
         exchange_stacks(paths)
 
 
-def record_stacks(recipe_file: Path, paths: dict[str, Path], rungs: Sequence[str] = ()) -> None:
-    """Records the stacks of `paths` side by side, each into its path; `rungs` none: all."""
+def record_stacks(recipe_file: Path, paths: dict[str, Path], rungs: Sequence[str] = (), commands: Commands = OURS) -> None:
+    """Records the stacks of `paths` side by side, each into its path; `rungs` none: all. A stack with a command is that command."""
     for path in paths.values():
         shutil.rmtree(path, ignore_errors=True)
     chosen = ["--rungs", ",".join(rungs)] if rungs else []
-    record = {s: ["record", "--recipe", str(recipe_file), "--out", str(path), *chosen] for s, path in paths.items()}
-    run_all({s: [MODULES[s], *arguments, *MORE[s]] for s, arguments in record.items()})
+    children = {}
+    for stack, path in paths.items():
+        arguments = ["--recipe", str(recipe_file.resolve()), "--out", str(path.resolve()), *chosen]
+        if stack in commands.by_stack:
+            children[stack] = command_child(stack, commands.by_stack[stack], arguments, commands.folder)
+        else:
+            children[stack] = stack_child(stack, [MODULES[stack], "record", *arguments, *MORE[stack]])
+    run_all(children.values())
+    for stack in set(commands.by_stack) & set(paths):
+        check_written(children[stack], paths[stack], stack)
 
 
 def exchange_stacks(paths: dict[str, Path]) -> None:
     """Lets both stacks load the other's files."""
     peers = {"reference": paths["port"], "port": paths["reference"]}
-    run_all({s: [MODULES[s], "exchange", "--bundle", str(paths[s]), "--peer", str(peers[s])] for s in paths})
-
-
-def run_all(commands: dict[str, list[str]]) -> None:
-    """Runs `python -m COMMAND` of each label at the same time; the first failure or Ctrl-C stops the others."""
-    running = {label: _start(command) for label, command in commands.items()}
-    try:
-        for label, process in running.items():
-            if process.wait():
-                raise ContractError(f"{label}: `python -m {' '.join(commands[label])}` ended with exit code {process.returncode}")
-    finally:
-        for process in running.values():
-            process.terminate()
-            process.wait()
-
-
-def _start(command: list[str]) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-m", *command], env=ENVIRONMENT | os.environ, stdin=subprocess.DEVNULL)
+    run_all(stack_child(s, [MODULES[s], "exchange", "--bundle", str(paths[s]), "--peer", str(peers[s])]) for s in paths)

@@ -14,17 +14,19 @@ import numpy as np
 
 from conformance.contract.checkpoint_files import read_file, write_file
 from conformance.contract.digest import canonical_json, sha256_file
-from conformance.contract.errors import ContractError
+from conformance.contract.errors import ContractError, NotRecorded
 from conformance.contract.kinds import reduce
 from conformance.contract.plan import Plan
 from conformance.contract.recipe import Recipe
 from conformance.contract.schema import RUNGS, VERSION, array_spec
 from conformance.contract.sizes import is_large
 from conformance.contract.toml_records import read_record
-from conformance.contract.validate import check_array, check_line
+from conformance.contract.validate import check_array, check_line, parse_line
 
 MANIFEST = "manifest.json"
 EXCHANGE = "exchange"
+# What every bundle's manifest says; device, versions, code_sha256 and seeds are shown where they are there.
+NEEDED = ("version", "stack", "recipe_sha256", "recipe_root", "plan_sha256", "rows_sha256", "checkpoint_sha256", "large", "files")
 
 
 class BundleWriter:
@@ -54,6 +56,7 @@ class BundleWriter:
         }
         self._recipe, self._plan = recipe, plan
         self._large = self._facts["large"] = is_large(plan.topology)
+        self._partial_rungs = self._facts["partial"] = {}
 
     def __enter__(self) -> "BundleWriter":
         self._partial.mkdir(parents=True)
@@ -77,8 +80,17 @@ class BundleWriter:
 
     def line(self, rung: str, series: str, **fields) -> None:
         line = {"series": series, **fields}
-        check_line(rung, line)
+        check_line(rung, line, partial=rung in self._partial_rungs)
         self._lines[rung].append(line)
+
+    def partial(self, rung: str, reason: str) -> None:
+        """Says that `rung` is recorded in part, and why: what is absent is then not proven instead of failed.
+
+        Series, arrays and fields of a line may be absent; say so before such a line comes.
+        """
+        if rung not in RUNGS:
+            raise ContractError(f"rung {rung!r} is not one of {', '.join(RUNGS)}")
+        self._partial_rungs[rung] = reason
 
     def folder(self, name: str) -> Path:
         """Where files of the bundle go while it is written, such as `adapter/`; not created here."""
@@ -134,6 +146,9 @@ class Bundle:
     def __init__(self, path: Path | str):
         self.path = Path(path)
         self.manifest = _read_manifest(self.path)
+        absent = [key for key in NEEDED if key not in self.manifest]
+        if absent:
+            raise ContractError(f"bundle {self.path}: {MANIFEST} has no {absent[0]!r}; needed: {', '.join(NEEDED)}")
         self._files: dict[str, dict[str, np.ndarray]] = {}
         self._lines: dict[str, list[dict]] = {}
 
@@ -185,6 +200,7 @@ class Bundle:
     def array(self, rung: str, key: str) -> np.ndarray:
         arrays = self.arrays(rung)
         if key not in arrays:
+            self._not_recorded(rung, f"array {key!r}")
             raise ContractError(f"bundle {self.path}: {rung} has no array {key!r}")
         return arrays[key]
 
@@ -195,10 +211,26 @@ class Bundle:
             self._files[rung] = read_file(path) if path.is_file() else {}
             for key, value in self._files[rung].items():
                 check_array(rung, key, value, large=self.large)
-        return {key[len(prefix) :]: value for key, value in self._files[rung].items() if key.startswith(prefix)}
+        found = {key[len(prefix) :]: value for key, value in self._files[rung].items() if key.startswith(prefix)}
+        if prefix and not found:
+            self._not_recorded(rung, f"arrays {prefix}...")
+        return found
 
     def lines(self, rung: str, series: str) -> list[dict]:
-        return [line for line in self._all_lines(rung) if line["series"] == series]
+        found = [line for line in self._all_lines(rung) if line["series"] == series]
+        if not found and series:
+            self._not_recorded(rung, f"line {series!r}")
+        return found
+
+    @property
+    def partial(self) -> dict[str, str]:
+        """Rung -> why it is recorded in part only."""
+        return self.manifest.get("partial", {})
+
+    def _not_recorded(self, rung: str, what: str) -> None:
+        """In a partial rung what is absent is not proven; in a whole one its absence is for the check to judge."""
+        if rung in self.partial:
+            raise NotRecorded(f"{self.stack} recorded {rung} in part, without {what}: {self.partial[rung]}")
 
     def folder(self, name: str) -> Path:
         if not (self.path / name).is_dir():
@@ -208,10 +240,27 @@ class Bundle:
     def _all_lines(self, rung: str) -> list[dict]:
         if rung not in self._lines:
             path = self.path / f"{rung}.jsonl"
-            self._lines[rung] = [json.loads(text) for text in path.read_text().splitlines()] if path.is_file() else []
-            for line in self._lines[rung]:
-                check_line(rung, line)
+            texts = path.read_text().splitlines() if path.is_file() else []
+            self._lines[rung] = [self._line(rung, text, f"{path}:{number}") for number, text in enumerate(texts, 1)]
         return self._lines[rung]
+
+    def _line(self, rung: str, text: str, where: str) -> dict:
+        line = parse_line(rung, text, where, partial=rung in self.partial)
+        return PartialLine(line, self, rung) if rung in self.partial else line
+
+
+class PartialLine(dict):
+    """A line of a partial rung: asking for a field that it does not have is `NotRecorded`, never a default."""
+
+    def __init__(self, line: dict, bundle: Bundle, rung: str):
+        super().__init__(line)
+        self._bundle, self._rung = bundle, rung
+
+    def __missing__(self, name: str):
+        self._bundle._not_recorded(self._rung, f"{self['series']}.{name}")
+
+    def get(self, name: str, default=None):
+        return self[name]
 
 
 def _write_rungs(folder: Path, arrays: dict, lines: dict) -> None:

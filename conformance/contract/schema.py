@@ -42,7 +42,7 @@ class ArraySpec:
 
 @dataclass(frozen=True, slots=True)
 class LineSpec:
-    """`fields` maps names to types: "int", "float", "str", "bool", "list"; `|none` allows null."""
+    """`fields` maps names to types: "int", "float", "str", "bool", "ints", "strs", "list" (of mixed items); `|none` allows null."""
 
     rung: str
     series: str
@@ -97,28 +97,28 @@ ARRAYS: tuple[ArraySpec, ...] = (
 )  # fmt: skip
 
 LINES: tuple[LineSpec, ...] = (
-    LineSpec("tokens", "facts", {"template_sha256": "str", "bos_id": "int", "eos_ids": "list", "pad_id": "int"}),
+    LineSpec("tokens", "facts", {"template_sha256": "str", "bos_id": "int", "eos_ids": "ints", "pad_id": "int"}),
     LineSpec("batches", "consumed", {
-        "step": "int", "micro": "int", "shard": "int", "rows": "list", "tokens": "list", "loss_tokens": "list",
-        "ids_sha256": "list", "mask_sha256": "list", "width": "int", "pad_side": "str", "attended": "list"}),
+        "step": "int", "micro": "int", "shard": "int", "rows": "ints", "tokens": "ints", "loss_tokens": "ints",
+        "ids_sha256": "strs", "mask_sha256": "strs", "width": "int", "pad_side": "str", "attended": "ints"}),
     LineSpec("batches", "steps", {
         "step": "int", "rows": "int", "tokens": "int", "loss_tokens": "int", "learning_rate": "float"}),
     LineSpec("batches", "variants", {
-        "accumulation": "int", "shards": "int", "step": "int", "rows": "list", "tokens": "int", "loss_tokens": "int"}),
+        "accumulation": "int", "shards": "int", "step": "int", "rows": "ints", "tokens": "int", "loss_tokens": "int"}),
     LineSpec("batches", "padding", {"precision": "str", "side": "str", "width": "int", "loss": "float"}),
-    LineSpec("weights", "tensors", {"name": "str", "dtype": "str", "shape": "list", "sha256": "str"}),
+    LineSpec("weights", "tensors", {"name": "str", "dtype": "str", "shape": "ints", "sha256": "str"}),
     LineSpec("weights", "left_out", {"name": "str", "reason": "str"}),
     LineSpec("weights", "prefixes", {"prefix": "str", "sha256": "str"}),
     LineSpec("weights", "refusals", {"case": "str", "tensor": "str", "refused": "bool", "message": "str"}),
     LineSpec("adapters", "targets", {
-        "weight": "str", "layer": "int", "layer_type": "str", "a_shape": "list", "b_shape": "list"}),
+        "weight": "str", "layer": "int", "layer_type": "str", "a_shape": "ints", "b_shape": "ints"}),
     LineSpec("adapters", "own_init", {
         "weight": "str", "seed": "int", "std": "float", "max_abs": "float", "fan_in": "int", "b_max_abs": "float",
         "sha256": "str"}),
     LineSpec("adapters", "scale", {
         "weight": "str", "alpha": "float", "r": "int", "rslora": "bool", "measured": "float"}),
     LineSpec("adapters", "facts", {
-        "trainable_params": "int", "total_params": "int", "optimizer_leaves": "list", "optimizer_leaves_remat": "list"}),
+        "trainable_params": "int", "total_params": "int", "optimizer_leaves": "strs", "optimizer_leaves_remat": "strs"}),
     LineSpec("adapters", "frozen", {"name": "str", "sha256_before": "str", "sha256_after": "str"}),
     LineSpec("logits", "dtypes", {"precision": "str", "stream": "str", "dtype": "str"}),
     LineSpec("logits", "softcap", {"cap": "float|none", "max_abs_logit": "float", "pre_cap_max_abs": "float"}),
@@ -154,10 +154,23 @@ LINES: tuple[LineSpec, ...] = (
     LineSpec("checkpoint", "kill", {
         "attempt": "int", "delay_ms": "float", "save_ms": "float", "partial": "bool", "restored_step": "int", "equal": "bool"}),
     LineSpec("merge", "tensors", {
-        "adapter": "str", "name": "str", "dtype": "str", "shape": "list", "sha256": "str", "touched": "bool",
+        "adapter": "str", "name": "str", "dtype": "str", "shape": "ints", "sha256": "str", "touched": "bool",
         "metadata_format": "str"}),
     LineSpec("generation", "stops", {"precision": "str", "prompt": "int", "reason": "str", "new_tokens": "int"}),
 )  # fmt: skip
+
+# Fields of few words.
+CHOICES: dict[tuple[str, str, str], tuple[str, ...]] = {
+    ("batches", "consumed", "pad_side"): ("left", "right", "none"),
+    ("batches", "padding", "side"): ("left", "right", "none"),
+    ("batches", "padding", "precision"): ("f32", "bf16"),
+    ("weights", "refusals", "case"): ("missing", "extra", "shape"),
+    ("logits", "dtypes", "precision"): ("f32", "bf16"),
+    ("gradients", "norms", "precision"): ("f32", "f64"),
+    ("merge", "tensors", "adapter"): ("trained", "loud"),
+    ("generation", "stops", "precision"): ("f32", "bf16"),
+    ("generation", "stops", "reason"): ("eos", "length"),
+}
 
 
 def array_spec(rung: str, key: str) -> ArraySpec | None:

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from conformance.children import run_all, stack_child
 from conformance.contract.bundle import MANIFEST, Bundle
 from conformance.contract.faults import Fault, chosen, read_faults
 from conformance.contract.plan import make_plan
@@ -12,7 +13,7 @@ from conformance.contract.schema import RUNGS
 from conformance.faults.judging import Given, failures, judge_fault
 from conformance.faults.small import write_small
 from conformance.faults.table import print_tables
-from conformance.pair import MODULES, Pair, exchange_stacks, record_stacks, run_all
+from conformance.pair import MODULES, Pair, exchange_stacks, record_stacks
 from conformance.summary import ALL_PASS, CHECK_FAILED
 from conformance.tolerances import read_tolerances
 
@@ -53,7 +54,7 @@ def record(out: Path, faults: tuple[Fault, ...], jobs: int) -> None:
     for job in range(jobs):
         shutil.rmtree(out / f"{RECORDINGS}-{job}", ignore_errors=True)
     commands = {f"port {job}": _command(out, job, share) for job, share in enumerate(shares)}
-    run_all(commands)
+    run_all(stack_child(label, command) for label, command in commands.items())
 
 
 def _command(out: Path, job: int, share: Iterable[Fault]) -> list[str]:
