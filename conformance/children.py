@@ -23,6 +23,7 @@ ENVIRONMENT = {
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
 }
 POLL_S = 0.05
+READ_S = 5.0  # a child of the command may hold its stderr open for longer than it lives
 LAST_LINES = 5  # of a command's stderr: the end of a traceback
 
 
@@ -44,15 +45,17 @@ class Child:
 
     def _pass_on(self) -> None:
         """Its progress is shown as it comes, and its end kept."""
-        for line in self._process.stderr or ():
-            sys.stderr.write(line)
-            self._last.append(line.strip())
+        if self._process.stderr:
+            with self._process.stderr as lines:
+                for line in lines:
+                    sys.stderr.write(line)
+                    self._last.append(line.strip())
 
     def has_ended(self) -> bool:
         """Raises `ContractError` when it has ended with another exit code than 0."""
         code = self._process.poll()
         if code:
-            self._reader.join()
+            self._reader.join(READ_S)
             raise self.error(f"ended with exit code {code}")
         return code == 0
 
@@ -63,6 +66,7 @@ class Child:
     def stop(self) -> None:
         self._process.terminate()
         self._process.wait()
+        self._reader.join(READ_S)
 
 
 def stack_child(label: str, command: list[str]) -> Child:

@@ -37,6 +37,7 @@ GRACE_S = 20  # a child that was asked to stop ends its own children first
 def check(options: argparse.Namespace) -> int:
     """pytest on the ladder, in a process of its own; what an earlier run left in the folder goes first."""
     load_recipe(options.recipe)
+    _commands(options).check({stack: getattr(options, f"{stack}_bundle") for stack in MODULES})
     for path in filter(None, (options.reference_bundle, options.port_bundle)):
         if not (path / MANIFEST).is_file():
             raise ContractError(f"bundle {path}: no {MANIFEST}: not a bundle, or its recorder was stopped")
@@ -184,10 +185,14 @@ def _pytest_options(options: argparse.Namespace) -> list[str]:
     """The same options under the same names; absolute paths, since pytest runs in the repository."""
     paths = {name: getattr(options, name) for name in ("recipe", "checkpoint", "reference_bundle", "port_bundle", "out")}
     given = [f"--{name.replace('_', '-')}={path.resolve()}" for name, path in paths.items() if path]
-    commands = {stack: command for stack in MODULES if (command := getattr(options, stack)) is not None}
-    given += [f"--{stack}={command}" for stack, command in commands.items()]
-    given += [f"--command-folder={Path.cwd()}"] if commands else []
+    commands = _commands(options)
+    given += [f"--{stack}={command}" for stack, command in commands.by_stack.items()]
+    given += [f"--command-folder={commands.folder}"] if commands.by_stack else []
     return given + ([f"--only={options.only}"] if options.only else [])
+
+
+def _commands(options: argparse.Namespace) -> Commands:
+    return Commands({stack: command for stack in MODULES if (command := getattr(options, stack)) is not None}, Path.cwd())
 
 
 def _check_code(code: int, out: Path, rungs: tuple[str, ...]) -> int:

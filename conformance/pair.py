@@ -26,6 +26,12 @@ class Commands:
     by_stack: Mapping[str, str] = field(default_factory=dict)
     folder: Path | None = None
 
+    def check(self, bundles: Mapping[str, Path | None]) -> None:
+        """Refuses a command for a stack whose bundle is given."""
+        twice = [stack for stack in self.by_stack if bundles[stack]]
+        if twice:
+            raise ContractError(f"--{twice[0]} and --{twice[0]}-bundle: give a command that records, or a recorded bundle, not both")
+
 
 OURS = Commands()
 
@@ -52,9 +58,7 @@ def record_pair(
 ) -> Pair:
     """Both bundles; those not given are recorded below `folder`, side by side, and then exchange their files."""
     given = {"reference": reference, "port": port}
-    twice = [stack for stack in commands.by_stack if given[stack]]
-    if twice:
-        raise ContractError(f"--{twice[0]} and --{twice[0]}-bundle: give a command that records, or a recorded bundle, not both")
+    commands.check(given)
     missing = [stack for stack, path in given.items() if path is None]
     paths = {stack: path or folder / stack for stack, path in given.items()}
     if missing:
