@@ -59,7 +59,10 @@ def parser() -> argparse.ArgumentParser:
         prog="parity", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     subparsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (_add_check, _add_record, _add_exchange, _add_report, _add_explain, _add_diff, _add_margins, _add_validate, _add_doctor):
+    for add in (
+        _add_check, _add_record, _add_exchange, _add_report, _add_explain, _add_diff, _add_margins, _add_import, _add_validate,
+        _add_doctor,
+    ):  # fmt: skip
         add(subparsers)
     return top
 
@@ -123,6 +126,18 @@ def _add_margins(subparsers) -> None:
     command = _command(subparsers, "margins", commands.margins, text)
     command.add_argument("a", type=Path, metavar="A", help="a reference bundle")
     command.add_argument("b", type=Path, metavar="B", help="one of the same recipe, but for seeds.dropout")
+
+
+def _add_import(subparsers) -> None:
+    text = "a partial bundle from what there already is; what it can't show is NOT PROVEN"
+    command = _command(subparsers, "import", commands.import_files, text)
+    command.add_argument("--recipe", type=Path, required=True, help="the recipe that the run followed")
+    command.add_argument("--out", type=Path, required=True, help="folder of the new bundle; must not exist")
+    command.add_argument("--stack", choices=MODULES, required=True, help="which side ran it")
+    command.add_argument("--adapter", type=Path, metavar="FOLDER", help="the trained adapter, as PEFT saved it")
+    command.add_argument("--orbax", type=Path, metavar="STEP", help="or a step of Tunix's checkpoint manager (needs the extra `port`)")
+    command.add_argument("--trainer-state", type=Path, metavar="FILE", help="trainer_state.json of a transformers Trainer")
+    command.add_argument("--tensorboard", type=Path, metavar="FOLDER", help="or event files of one run (needs tensorboardX)")
 
 
 def _add_validate(subparsers) -> None:

@@ -20,6 +20,7 @@ from conformance.contract.errors import ContractError
 from conformance.contract.levels import L0
 from conformance.contract.recipe import Recipe, load_recipe
 from conformance.findings import Finding, Verdict, read_findings
+from conformance.importing import Sources, import_bundle
 from conformance.judge import explain
 from conformance.pair import MODULES, Commands, record_stacks
 from conformance.recipe_diff import diff, plan_or_problem
@@ -62,6 +63,13 @@ def record(options: argparse.Namespace) -> int:
 
 def exchange(options: argparse.Namespace) -> int:
     return _stack(options.stack, "exchange", "--bundle", str(options.bundle), "--peer", str(options.peer))
+
+
+def import_files(options: argparse.Namespace) -> int:
+    sources = Sources(options.adapter, options.orbax, options.trainer_state, options.tensorboard)
+    for note in import_bundle(load_recipe(options.recipe), options.out, options.stack, sources):
+        print(f"not imported: {note}")
+    return validate(argparse.Namespace(bundle=options.out))
 
 
 def report(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""python -m tpu_impl record|exchange|train|faults: see --help of each."""
+"""python -m tpu_impl record|exchange|train|adapter|faults: see --help of each."""
 
 import argparse
 import os
@@ -43,6 +43,10 @@ def parser() -> argparse.ArgumentParser:
     train.add_argument("--steps", type=int, help="stop after so many optimizer steps; the recipe's when left out")
     train.add_argument("--save-every", type=int, help="optimizer steps between checkpoints; none when left out")
     train.add_argument("--resume", action="store_true", help="go on from the last checkpoint in --out")
+    adapter = commands.add_parser("adapter", help="the adapter in a step of an Orbax checkpoint, as a PEFT folder")
+    adapter.add_argument("--recipe", type=Path, required=True, help="recipe file (TOML): its rank, alpha, targets")
+    adapter.add_argument("--step", type=Path, required=True, help="folder of the step, as Tunix's CheckpointManager wrote it")
+    adapter.add_argument("--out", type=Path, required=True, help="new folder")
     faults = commands.add_parser("faults", help="plant the catalogue's faults one by one, record what each changes")
     faults.add_argument("--recipe", type=Path, required=True, help="recipe file (TOML)")
     faults.add_argument("--out", type=Path, required=True, help="folder that gains a partial bundle for every fault")

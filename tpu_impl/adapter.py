@@ -225,6 +225,10 @@ def scaled(recipe: Recipe, *, alpha: float = 1.0, rslora: bool | None = None) ->
 
 
 def save_adapter(model, recipe: Recipe, folder: Path) -> None:
+    write_adapter(get_adapter(model), recipe, folder)
+
+
+def write_adapter(tensors: dict[str, np.ndarray], recipe: Recipe, folder: Path) -> None:
     """PEFT's own folder: adapter_config.json and adapter_model.safetensors."""
     adapter = recipe.adapter
     config = {
@@ -235,8 +239,8 @@ def save_adapter(model, recipe: Recipe, folder: Path) -> None:
     }  # fmt: skip
     folder.mkdir(parents=True)
     (folder / "adapter_config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
-    tensors = {f"{MODEL_PREFIX}{name}.weight": value for name, value in get_adapter(model).items()}
-    write_file(folder / "adapter_model.safetensors", tensors, {"format": "pt"})
+    named = {f"{MODEL_PREFIX}{name}.weight": value for name, value in tensors.items()}
+    write_file(folder / "adapter_model.safetensors", named, {"format": "pt"})
 
 
 def load_adapter(model, recipe: Recipe, folder: Path) -> None:

@@ -10,8 +10,9 @@ from conformance.contract.recipe import load_recipe
 from conformance.contract.recordings import recordings
 from conformance.contract.run_record import RUN_OF
 from tpu_impl import record as recording
-from tpu_impl.adapter import save_adapter
+from tpu_impl.adapter import save_adapter, write_adapter
 from tpu_impl.environment import prepare_process
+from tpu_impl.orbax_step import read_adapter
 from tpu_impl.processes import Place, joined, place_from
 from tpu_impl.recorder import Recorder
 from tpu_impl.session import Session
@@ -51,6 +52,11 @@ def train(options: argparse.Namespace) -> None:
         Recorder(out / "bundle", recipe, plan=session.plan, progress=recording.say).attach(trainer)
         run_trainer(trainer, run_data(session.plan, session.rows, run))
         save_adapter(trainer.model, recipe, out / "adapter")
+
+
+def adapter(options: argparse.Namespace) -> None:
+    """An Orbax step's adapter as a PEFT folder."""
+    write_adapter(read_adapter(options.step), load_recipe(options.recipe), options.out)
 
 
 def place_of(options: argparse.Namespace) -> Place:

@@ -77,6 +77,11 @@ def from_hub(variable: nnx.Variable, tensor: np.ndarray) -> np.ndarray:
     return tensor.T.reshape(variable.shape)
 
 
+def lora_names(path: Path) -> Iterator[tuple[str, Callable]]:
+    """(hub name, turn into PEFT's layout) of the adapter variable at `path`: two weights' of a fused K and V."""
+    return _lora(path)
+
+
 def _tensors(model: nnx.Module, kind, named: Callable) -> list[HubTensor]:
     flat = nnx.to_flat_state(nnx.state(model, kind))
     return [

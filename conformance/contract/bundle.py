@@ -90,7 +90,8 @@ class BundleWriter:
         """
         if rung not in RUNGS:
             raise ContractError(f"rung {rung!r} is not one of {', '.join(RUNGS)}")
-        self._partial_rungs[rung] = reason
+        before = self._partial_rungs.get(rung)
+        self._partial_rungs[rung] = f"{before}; {reason}" if before else reason
 
     def folder(self, name: str) -> Path:
         """Where files of the bundle go while it is written, such as `adapter/`; not created here."""

@@ -130,6 +130,8 @@ LINES: tuple[LineSpec, ...] = (
     LineSpec("trajectory", "step", {
         "run": "str", "step": "int", "loss": "float", "grad_norm": "float", "learning_rate": "float", "tokens": "int",
         "loss_tokens": "int"}),
+    LineSpec("trajectory", "logged", {  # of a logger, as it counts and rounds; imported bundles only, no check takes it
+        "logged_step": "int", "loss": "float", "grad_norm": "float", "learning_rate": "float"}),
     LineSpec("sharding", "warm", {
         "mesh": "str", "devices": "int", "processes": "int", "loss": "float", "grad_norm": "float", "factor": "float",
         "compiles": "int"}),
