@@ -11,7 +11,7 @@ import pytest
 
 from conformance.contract.bundle import MANIFEST, Bundle, BundleWriter
 from conformance.contract.digest import sha256_file
-from conformance.contract.errors import ContractError
+from conformance.contract.errors import ContractError, NotRecorded
 
 FACTS = {"template_sha256": "x", "bos_id": 2, "eos_ids": [1, 5], "pad_id": 0}
 
@@ -72,6 +72,62 @@ def test_a_wrong_line_is_refused(tmp_path, recipe, plan, fields, words):
     ):
         writer.line("tokens", "facts", **fields)
     assert words in str(error.value)
+
+
+@pytest.fixture
+def part(tmp_path, recipe, plan):
+    """A bundle that says of *adapters* and *logits* that they are recorded in part."""
+    with BundleWriter(tmp_path / "part", stack="port", recipe=recipe, plan=plan) as writer:
+        writer.partial("adapters", "no training here")
+        writer.partial("logits", "one")
+        writer.partial("logits", "two")
+        writer.line("adapters", "facts", trainable_params=7)
+        writer.array("logits", "f32/base/logits", np.ones((2, 3, 4), np.float32))
+        writer.line("tokens", "facts", **FACTS)
+    return Bundle(tmp_path / "part")
+
+
+def test_a_partial_rung_gives_what_it_has(part):
+    assert part.partial == {"adapters": "no training here", "logits": "one; two"}
+    (line,) = part.lines("adapters", "facts")
+    assert line["trainable_params"] == line.get("trainable_params") == 7
+    assert part.array("logits", "f32/base/logits").shape == (2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (lambda b: b.lines("adapters", "facts")[0]["total_params"], "without facts.total_params: no training here"),
+        (lambda b: b.lines("adapters", "facts")[0].get("total_params", 0), "without facts.total_params"),
+        (lambda b: b.lines("adapters", "scale"), "without line 'scale'"),
+        (lambda b: b.array("logits", "bf16/base/logits"), "without array 'bf16/base/logits': one; two"),
+        (lambda b: b.arrays("logits", "bf16/"), "without arrays bf16/"),
+    ],
+)
+def test_what_a_partial_rung_has_not_is_said_so(part, ask, words):
+    """Series, arrays and fields: never a default, never an empty list."""
+    with pytest.raises(NotRecorded) as error:
+        ask(part)
+    assert f"port recorded {'adapters' if 'facts' in words or 'scale' in words else 'logits'} in part, {words}" in str(error.value)
+
+
+def test_a_whole_rung_has_no_gaps(part, tmp_path, recipe, plan):
+    """Control: in a rung that is not called partial, an absent series is empty, for its check to judge, and a gap is refused."""
+    assert part.lines("batches", "steps") == [] and part.arrays("tokens", "rows") == {}
+    with (
+        pytest.raises(ContractError, match="missing or unknown"),
+        BundleWriter(tmp_path / "gap", stack="port", recipe=recipe, plan=plan) as writer,
+    ):
+        writer.partial("adapters", "another rung")
+        writer.line("tokens", "facts", bos_id=2)
+
+
+def test_only_rungs_can_be_partial(tmp_path, recipe, plan):
+    with (
+        pytest.raises(ContractError, match="rung 'logit' is not one of tokens"),
+        BundleWriter(tmp_path / "b", stack="port", recipe=recipe, plan=plan) as writer,
+    ):
+        writer.partial("logit", "mistyped")
 
 
 def test_an_array_is_recorded_once(tmp_path, recipe, plan):
