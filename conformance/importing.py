@@ -63,7 +63,7 @@ def _write_adapter(writer: BundleWriter, plan: Plan, folder: Path, name: str) ->
     """The trained adapter: its folder for the peer to load, its names and shapes, its values at the end of training."""
     tensors = read_adapter(folder, plan.recipe, plan.topology)
     for rung in ("adapters", "trajectory"):
-        writer.partial(rung, f"imported from the trained adapter {name}")
+        writer.partial(rung, f"imported from {name}/, the trained adapter")
     for weight in plan.topology.adapted(PROJECTIONS):
         if f"{weight.name}.lora_A" in tensors:
             shapes = {f"{side}_shape": list(tensors[f"{weight.name}.lora_{side.upper()}"].shape) for side in "ab"}

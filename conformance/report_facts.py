@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from conformance.contract.bundle import MANIFEST, Bundle
 from conformance.contract.digest import sha256_file
+from conformance.contract.errors import NotRecorded
 from conformance.contract.plan import Plan
 from conformance.contract.recipe import Recipe
 from conformance.recipe_diff import consequences, flat
@@ -68,7 +69,10 @@ def _measured(reference: Bundle | None, port: Bundle | None) -> list[Row]:
 
 
 def _or_absent(measure: Callable[[Bundle], str], bundle: Bundle | None) -> str:
-    return ABSENT if bundle is None else measure(bundle)
+    try:
+        return ABSENT if bundle is None else measure(bundle)
+    except NotRecorded:
+        return ABSENT
 
 
 def _trainable(bundle: Bundle) -> str:

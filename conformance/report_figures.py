@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from conformance.compare import hidden_mask, layers, rms_error
 from conformance.contract.bundle import Bundle
+from conformance.contract.errors import NotRecorded
 from conformance.contract.plan import Plan
 from conformance.tolerances import read_tolerances
 from conformance.trajectories import deviation, envelope, runs, series
@@ -63,7 +64,7 @@ def _drawing(title: str, caption: str, draw: Callable[[], Figure]) -> Drawing:
     try:
         with matplotlib.rc_context(STYLE | {"svg.hashsalt": title}):  # the salt keeps ids of one page apart
             return Drawing(title, caption, svg=_svg(draw()))
-    except Missing as missing:
+    except (Missing, NotRecorded) as missing:
         return Drawing(title, caption, missing=str(missing))
 
 

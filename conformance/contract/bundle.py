@@ -56,7 +56,7 @@ class BundleWriter:
         }
         self._recipe, self._plan = recipe, plan
         self._large = self._facts["large"] = is_large(plan.topology)
-        self._partial_rungs = self._facts["partial"] = {}
+        self._partial_rungs: dict[str, str] = {}
 
     def __enter__(self) -> "BundleWriter":
         self._partial.mkdir(parents=True)
@@ -105,6 +105,7 @@ class BundleWriter:
         (self._partial / "recipe.json").write_text(canonical_json(self._recipe.to_dict()))
         (self._partial / "plan.json").write_text(canonical_json(self._plan.to_json()))
         _write_rungs(self._partial, self._arrays, self._lines)
+        self._facts |= {"partial": self._partial_rungs} if self._partial_rungs else {}
         self._facts["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
         _write_manifest(self._partial, self._facts)
         self._partial.rename(self.path)

@@ -24,6 +24,7 @@ from conformance.faults.run import fixtures
 from conformance.faults.small import write_small
 from conformance.findings import Verdict
 from conformance.pair import Pair, check_pair
+from conformance.report import write_report
 
 STEPS = 2
 
@@ -103,6 +104,8 @@ def test_what_is_known_passes_and_the_rest_is_not_proven(small, run, tmp_path, c
         "test_trainable_parameters_are_counted_equal",
     }
     assert set(found.values()) == {Verdict.PASS, Verdict.NOT_PROVEN} and len(found) > 25
+    html = write_report(tmp_path, [], pair.reference, pair.port, pair.recipe, None, lambda finding: ()).read_text()
+    assert "recorded trajectory in part" in html  # in the place of the curves
     logged = pair.port.lines("trajectory", "logged")
     assert [line["logged_step"] for line in logged] == [1, 2] and all(line["loss"] > 0 for line in logged)
     saved = read_file(run / "adapter" / TENSORS)
