@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from conformance.contract.bundle import Bundle
+from conformance.contract.bundle import MANIFEST, Bundle
 from conformance.contract.checkpoint_files import read_file
 from conformance.contract.errors import ContractError
 from conformance.contract.schema import ARRAYS, LINES, RUNGS, array_spec
@@ -92,10 +92,12 @@ def _lines(bundle: Bundle, rung: str) -> tuple[list[dict], list[str]]:
 
 
 def _strange_files(bundle: Bundle) -> list[str]:
-    """A misspelt rung would never be read."""
+    """A misspelt rung would never be read; a file without a digest could be anybody's."""
     allowed = f"a rung's file is one of {', '.join(RUNGS)} with .jsonl or .safetensors"
-    found = [path for path in sorted(bundle.path.iterdir()) if path.suffix in (".jsonl", ".safetensors") and path.stem not in RUNGS]
-    return [f"{path}: {path.stem!r} is no rung: {allowed}" for path in found]
+    found = [path for path in sorted(bundle.path.iterdir()) if path.suffix in (".jsonl", ".safetensors")]
+    strange = [f"{path}: {path.stem!r} is no rung: {allowed}" for path in found if path.stem not in RUNGS]
+    listed = bundle.manifest["files"]
+    return strange + [f"{path}: {MANIFEST} has no sha256 of it under \"files\"" for path in found if path.name not in listed]
 
 
 def _unfounded_partials(bundle: Bundle) -> list[str]:

@@ -168,6 +168,13 @@ def test_the_validator_names_file_line_and_field(name, text, words, recipe, plan
     assert f"parity: {bundle}/{name}" in (error := capsys.readouterr().err) and words in error
 
 
+def test_a_file_without_a_digest_is_told(recipe, plan, tmp_path, capsys):
+    bundle = write_bundle(tmp_path / "bundle", "port", recipe, plan).path
+    (bundle / "tokens.jsonl").write_text(FACTS)
+    assert main(["validate", str(bundle)]) == 2
+    assert "tokens.jsonl: manifest.json has no sha256 of it" in capsys.readouterr().err
+
+
 def test_a_bundle_and_a_command_for_one_stack_are_refused(recipe, tmp_path, capsys):
     assert main(["check", "--port", "true", "--port-bundle", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
     assert "--port and --port-bundle" in capsys.readouterr().err
