@@ -69,17 +69,12 @@ def base_tensors(model: nnx.Module) -> list[HubTensor]:
 
 def lora_tensors(model: nnx.Module) -> list[HubTensor]:
     """Every adapter tensor, in the variables' order. A fused K and V shows as two weights with one A."""
-    return _tensors(model, nnx.LoRAParam, _lora)
+    return _tensors(model, nnx.LoRAParam, lora_names)
 
 
 def from_hub(variable: nnx.Variable, tensor: np.ndarray) -> np.ndarray:
     """A LoRA tensor in PEFT's layout, A (r, in) or B (out, r), in the variable's."""
     return tensor.T.reshape(variable.shape)
-
-
-def lora_names(path: Path) -> Iterator[tuple[str, Callable]]:
-    """(hub name, turn into PEFT's layout) of the adapter variable at `path`: two weights' of a fused K and V."""
-    return _lora(path)
 
 
 def _tensors(model: nnx.Module, kind, named: Callable) -> list[HubTensor]:
@@ -97,7 +92,8 @@ def projection_of(path: Path) -> str | None:
     return short and f"{PREFIX}layers.{path[1]}.{short}"
 
 
-def _lora(path: Path) -> Iterator[tuple[str, Callable]]:
+def lora_names(path: Path) -> Iterator[tuple[str, Callable]]:
+    """(hub name, turn into PEFT's layout) of the adapter variable at `path`: two weights' of a fused K and V."""
     base, short, leaf = _split(path)
     side = "A" if leaf.endswith("_a") else "B"
     if short == FUSED:

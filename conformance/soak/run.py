@@ -9,12 +9,13 @@ from rich.console import Console
 from rich.table import Table
 
 from conformance.checks import checks
+from conformance.children import run_all, stack_child
 from conformance.contract.bundle import Bundle
 from conformance.contract.recipe import Recipe, load_recipe
 from conformance.faults.judging import judged
 from conformance.faults.run import fixtures
 from conformance.findings import Finding, Verdict
-from conformance.pair import MODULES, Pair, check_pair, run_all
+from conformance.pair import MODULES, Pair, check_pair
 from conformance.soak.drawing import draw_recipe
 from conformance.summary import ALL_PASS, CHECK_FAILED
 
@@ -54,7 +55,7 @@ def run(out: Path, seed: int, count: int) -> int:
     for index in range(count):
         if not (recipes / f"{index:02}.toml").exists():
             draw_recipe(recipes, seed, index)
-    run_all({stack: [MODULES[stack], *_record(recipes, out / stack)] for stack in MODULES})
+    run_all(stack_child(stack, [MODULES[stack], *_record(recipes, out / stack)]) for stack in MODULES)
     results = list(judge_all(out))
     (out / RESULTS).write_text("".join(json.dumps(line) + "\n" for result in results for line in _lines(result)))
     print_results(results)
