@@ -106,15 +106,20 @@ def test_the_files_are_what_was_recorded(judge, stacks, recipe):
             judge.same(f"{bundle.stack}, {kind}", files == lines, True)
 
 
-def test_merged_and_unmerged_models_agree(judge, stacks, plan):
+def test_merged_and_unmerged_models_agree(judge, stacks, plan, limits):
     """The merged model's logits are the adapted model's, up to the rounding of the merged weights."""
     judge.measure_in("share of the adapter's effect", "full")
     for bundle in stacks:
         base = real_logits(plan, bundle.array("logits", "f32/base/logits"))
-        for kind in ADAPTERS:
-            merged, apart = (real_logits(plan, bundle.array("merge", f"{kind}/{s}/logits")) for s in ("merged", "unmerged"))
-            effect = rms_error(apart, base)
-            judge.within(f"{bundle.stack}, {kind}", rms_error(merged, apart), 0.1 * effect, expected=f"0.1 x {effect:.3g}")
+        pairs = {
+            kind: [real_logits(plan, bundle.array("merge", f"{kind}/{s}/logits")) for s in ("merged", "unmerged")] for kind in ADAPTERS
+        }
+        # Rounding the merged weights moves the logits of a barely trained model as far as those of a loud one.
+        rounding = limits["arithmetic"].value * rms_error(*pairs["loud"])
+        for kind, (merged, apart) in pairs.items():
+            most = 0.1 * rms_error(apart, base)
+            limit = max(most, rounding) if kind == "trained" else most
+            judge.within(f"{bundle.stack}, {kind}", rms_error(merged, apart), limit, expected=f"at most {limit:.3g}")
 
 
 def test_the_merged_model_differs_from_the_base(judge, stacks, plan):

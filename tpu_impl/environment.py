@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import jax
+from jax.experimental.compilation_cache import compilation_cache as cache
 
 from conformance.contract.digest import sha256_tree
 
@@ -28,6 +29,7 @@ def compilation_cache():
     with tempfile.TemporaryDirectory(prefix="tpu_impl-xla-") as own:
         folder = os.environ.get("JAX_COMPILATION_CACHE_DIR", own)
         jax.config.update("jax_compilation_cache_dir", folder)
+        cache.reset_cache()  # JAX keeps the folder of the first program that it compiled
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
         try:
             yield

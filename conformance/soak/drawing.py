@@ -32,6 +32,7 @@ STEPS = 10
 FULL, LOCAL = "full_attention", "sliding_attention"
 PATTERNS = ("LLLLLF", "LLFLLF", "LFLFLF", "FLLLLF", "LLLFFF")  # Gemma 4's last layer is a full one
 BATCHES = ((1, 2), (2, 1), (1, 4), (2, 2), (4, 1), (3, 2), (1, 3))  # rows of a micro-batch, accumulation
+REACH = 7  # standard deviations of a logit to the softcap: the largest of a probe's then comes close enough to show it
 RUNS = Trajectory(perturbed_runs=8, bf16_runs=4, dropout_pairs=0)  # no statistical check: those are of 51 trained steps
 
 
@@ -121,14 +122,16 @@ def write_model(folder: Path, draw: Draw, tiny: Path) -> None:
     config["text_config"] = text_config(draw, config["text_config"])
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     generator = draw.generator("weights")
-    shapes = read_topology(folder).tensors
-    write_file(folder / SINGLE, {name: _initial(name, shape, generator) for name, shape in shapes.items()}, {"format": "pt"})
+    topology = read_topology(folder)
+    embedding = topology.softcap / (REACH * math.sqrt(topology.hidden))
+    tensors = {name: _initial(name, shape, generator, embedding) for name, shape in topology.tensors.items()}
+    write_file(folder / SINGLE, tensors, {"format": "pt"})
 
 
-def _initial(name: str, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
-    """As fixtures/checkpoint.py: norms around 1, layer scalars below 1, embeddings of sd 0.1, projections of sd 1/sqrt(fan_in)."""
+def _initial(name: str, shape: tuple[int, ...], generator: np.random.Generator, embedding: float) -> np.ndarray:
+    """As fixtures/checkpoint.py: norms around 1, layer scalars below 1, projections of sd 1/sqrt(fan_in)."""
     if "layer_scalar" in name:
         return (generator.integers(190, 256, shape) / 256).astype(ml_dtypes.bfloat16)
     noise = generator.standard_normal(shape)
-    value = 1 + 0.1 * noise if "norm" in name else noise * (0.1 if "embed_tokens" in name else shape[-1] ** -0.5)
+    value = 1 + 0.1 * noise if "norm" in name else noise * (embedding if "embed_tokens" in name else shape[-1] ** -0.5)
     return value.astype(ml_dtypes.bfloat16)

@@ -1,6 +1,7 @@
 """Draws recipes, records both stacks, one process each, and judges every pair: every verdict must be PASS."""
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from conformance.checks import checks
-from conformance.children import run_all, stack_child
+from conformance.children import ENVIRONMENT, run_all, stack_child
 from conformance.contract.bundle import Bundle
 from conformance.contract.recipe import Recipe, load_recipe
 from conformance.faults.judging import judged
@@ -29,6 +30,8 @@ LEFT_OUT = {
     "test_dropout_is_on_and_seeds_matter": "no runs with dropout",
 }
 RESULTS = "soak.jsonl"
+# Half of the port's time is LLVM's, for programs that run a few times each.
+XLA_FLAGS = f"--xla_backend_optimization_level=0 {ENVIRONMENT['XLA_FLAGS']}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ def run(out: Path, seed: int, count: int) -> int:
     for index in range(count):
         if not (recipes / f"{index:02}.toml").exists():
             draw_recipe(recipes, seed, index)
+    os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)
     run_all(stack_child(stack, [MODULES[stack], *_record(recipes, out / stack)]) for stack in MODULES)
     results = list(judge_all(out))
     (out / RESULTS).write_text("".join(json.dumps(line) + "\n" for result in results for line in _lines(result)))
