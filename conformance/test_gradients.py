@@ -1,5 +1,6 @@
 """Rung gradients: the gradient of one step's loss with respect to every adapter tensor, from the warm state."""
 
+import math
 import re
 
 import numpy as np
@@ -40,13 +41,25 @@ def test_loss_and_global_norm_are_as_exact_as_the_references(judge, reference, p
     """Loss and global gradient norm of the warm step are as close to the float64 oracle as the reference's."""
     judge.measure_in("relative difference", "full")
     exact = norms(reference, "f64")["warm"]
-    for name in ("loss", "grad_norm"):
-        samples = [line["rms_error"] for line in reference.lines("gradients", "floor") if line["tensor"] == name]
-        floor = max(abs(norms(reference)["warm"][name] - exact[name]), *samples) / exact[name]
+    for name, floor in scalar_floors(reference).items():
         limit = max(limits["arithmetic"].value * floor, limits["loss_rounding"].value)
         for bundle in (reference, port):
             got = norms(bundle)["warm"][name]
             judge.within(f"{bundle.stack}, {name}", abs(got / exact[name] - 1), limit, expected=exact[name], got=got)
+
+
+def scalar_floors(reference: Bundle) -> dict[str, float]:
+    """Relative float32 error of the reference's loss and norm. A norm may be off by as much as its gradient (triangle inequality):
+    the reference's own samples scatter around 0, another right arithmetic may err on one side (1.4e-5 seen in the soak, where every
+    tensor was as exact as the reference's).
+    """
+    warm, exact, found = norms(reference)["warm"], norms(reference, "f64")["warm"], {}
+    for name in ("loss", "grad_norm"):
+        samples = [line["rms_error"] for line in reference.lines("gradients", "floor") if line["tensor"] == name]
+        found[name] = max(abs(warm[name] - exact[name]), *samples) / exact[name]
+    tensors = gradients(reference, "f64")
+    errors = [floor * math.sqrt(tensors[name].size) for name, floor in float32_floors(reference, "gradients", tensors).items()]
+    return found | {"grad_norm": max(found["grad_norm"], math.hypot(*errors) / exact["grad_norm"])}
 
 
 def test_the_warm_norm_is_above_the_clip(judge, stacks, recipe):
@@ -95,10 +108,13 @@ def test_the_cold_step_moves_only_b(judge, stacks):
             judge.same(f"{bundle.stack}, {name} has a gradient", moves, name.endswith(".lora_B"))
 
 
-def test_an_unmasked_prompt_changes_the_gradient(judge, stacks, limits):
-    """Control: loss over the prompt as well gives another loss and another norm."""
+def test_an_unmasked_prompt_changes_the_gradient(judge, stacks, recipe, limits):
+    """Control: loss over the prompt as well gives another loss and another norm, unless that is the recipe's own loss."""
     for bundle in stacks:
         base = norms(bundle)
+        if recipe.data.loss_scope == "all":
+            judge.same(f"{bundle.stack}, loss over all", base["unmasked"]["loss"], base["warm"]["loss"])
+            continue
         for name in ("loss", "grad_norm"):
             error = abs(base["unmasked"][name] / base["warm"][name] - 1)
             judge.above(f"{bundle.stack}, {name}", error, 100 * limits["reference_self"].value)

@@ -45,13 +45,18 @@ def test_every_row_starts_with_its_only_bos(judge, stacks, plan):
 
 
 def test_the_turn_end_is_learnt(judge, stacks, plan, recipe):
-    """The last token that counts ends the turn, and is not padding: the model learns to stop."""
+    """The last token that counts ends the turn, and is not padding: the model learns to stop.
+
+    With loss over all tokens the break after the turn counts too.
+    """
+    ends = set(plan.eos_ids) - {plan.pad_id}
     cut = {row.row for row in plan.rows if len(row.ids) == recipe.data.max_tokens}  # a truncated row has lost its end
     for bundle in stacks:
         ids, masks = per_row(bundle, "ids"), per_row(bundle, "loss_mask")
         for row in set(ids) - cut:
             counted = ids[row][masks[row] == 1]
-            judge.same(f"{bundle.stack}, row {row}", int(counted[-1]) in set(plan.eos_ids) - {plan.pad_id}, True)
+            last = counted[-1:] if recipe.data.loss_scope == "assistant" else counted
+            judge.same(f"{bundle.stack}, row {row}", bool(ends & set(last.tolist())), True)
 
 
 def test_special_ids_and_template_are_equal(judge, stacks, plan):
