@@ -4,6 +4,7 @@ import itertools
 import os
 import shutil
 from collections.abc import Callable
+from multiprocessing import parent_process
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +63,9 @@ def load_state(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def save_forever(run: str, elements: int) -> None:
-    """The saver process: step after step, until it is killed."""
+    """The saver process: step after step, until it is killed. It ends with the recorder too: one that nobody kills fills the disk."""
     torch.set_num_threads(1)
     for step in itertools.count(1):
+        if not parent_process().is_alive():
+            return
         save_state(Path(run) / f"checkpoint-{step}", state_of(step, elements))

@@ -3,6 +3,7 @@
 import itertools
 import time
 from collections.abc import Callable
+from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -78,7 +79,9 @@ def answer(sender: Connection, function: Callable, *args) -> None:
 
 
 def save_forever(run: str, elements: int) -> None:
-    """The saver process: step after step, until it is killed."""
+    """The saver process: step after step, until it is killed. It ends with the recorder too: one that nobody kills fills the disk."""
     manager = CheckpointManager(run, checkpointing(1))
     for step in itertools.count(1):
+        if not parent_process().is_alive():
+            return
         save_state(manager, step, state_of(step, elements))

@@ -1,6 +1,11 @@
 """A resumed run is the uninterrupted run bit for bit; an unfinished save is never taken for a whole one."""
 
+import os
 import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,3 +53,30 @@ def test_stock_takes_an_unfinished_folder(tmp_path):
     save_state(tmp_path / "checkpoint-1", state_of(1, 100))
     (tmp_path / "checkpoint-2").mkdir()
     assert get_last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
+
+
+ORPHANING = """
+import os, sys, time
+from multiprocessing import get_context
+from pathlib import Path
+from reference.saver import save_forever
+if __name__ == "__main__":
+    context = get_context("forkserver")
+    context.Process(target=save_forever, args=(sys.argv[1], 100)).start()
+    while not any(Path(sys.argv[1]).glob("checkpoint-*")):
+        time.sleep(0.05)
+    os._exit(0)  # as a recorder that is killed: nobody is left to kill the saver
+"""
+
+
+def test_a_saver_ends_with_its_recorder(tmp_path):
+    """A recorder that is killed in the middle of the kill test leaves no process behind that saves until the disk is full."""
+    script, run = tmp_path / "recorder.py", tmp_path / "run"
+    script.write_text(ORPHANING)
+    run.mkdir()
+    subprocess.run([sys.executable, script, run], check=True, cwd=Path(__file__).parents[2], env=os.environ | {"PYTHONPATH": "."})
+    saves = []
+    for _ in range(3):
+        time.sleep(1)
+        saves.append(len(list(run.glob("checkpoint-*"))))
+    assert saves[1] == saves[2] > 0
