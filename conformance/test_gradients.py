@@ -1,13 +1,12 @@
 """Rung gradients: the gradient of one step's loss with respect to every adapter tensor, from the warm state."""
 
-import math
 import re
 
 import numpy as np
 
 from conformance.compare import cosine, relative_error, rms
 from conformance.contract.bundle import Bundle
-from conformance.floors import float32_floors, judge_tensors
+from conformance.floors import float32_floors, judge_scalar, judge_tensors, scalar_floors
 
 # Variants that are the same mathematics in another order, by stack.
 SAME = re.compile(r"accumulation=\d+|batch=1|remat=[a-z]+|checkpointing=(on|off)")
@@ -42,24 +41,8 @@ def test_loss_and_global_norm_are_as_exact_as_the_references(judge, reference, p
     judge.measure_in("relative difference", "full")
     exact = norms(reference, "f64")["warm"]
     for name, floor in scalar_floors(reference).items():
-        limit = max(limits["arithmetic"].value * floor, limits["loss_rounding"].value)
-        for bundle in (reference, port):
-            got = norms(bundle)["warm"][name]
-            judge.within(f"{bundle.stack}, {name}", abs(got / exact[name] - 1), limit, expected=exact[name], got=got)
-
-
-def scalar_floors(reference: Bundle) -> dict[str, float]:
-    """Relative float32 error of the reference's loss and norm. A norm may be off by as much as its gradient (triangle inequality):
-    the reference's own samples scatter around 0, another right arithmetic may err on one side (1.4e-5 seen in the soak, where every
-    tensor was as exact as the reference's).
-    """
-    warm, exact, found = norms(reference)["warm"], norms(reference, "f64")["warm"], {}
-    for name in ("loss", "grad_norm"):
-        samples = [line["rms_error"] for line in reference.lines("gradients", "floor") if line["tensor"] == name]
-        found[name] = max(abs(warm[name] - exact[name]), *samples) / exact[name]
-    tensors = gradients(reference, "f64")
-    errors = [floor * math.sqrt(tensors[name].size) for name, floor in float32_floors(reference, "gradients", tensors).items()]
-    return found | {"grad_norm": max(found["grad_norm"], math.hypot(*errors) / exact["grad_norm"])}
+        found = {bundle.stack: norms(bundle)["warm"][name] for bundle in (reference, port)}
+        judge_scalar(judge, name, found, exact[name], floor, limits)
 
 
 def test_the_warm_norm_is_above_the_clip(judge, stacks, recipe):

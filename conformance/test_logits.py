@@ -6,6 +6,7 @@ from conformance.compare import hidden_mask, layers, real_logits, rms, rms_error
 from conformance.contract.bundle import Bundle
 
 STATES = ("base", "warm")  # without the adapter, and with the warm one
+EXACT_POSITIONS = 257  # 0 to 256: what bfloat16 counts exactly
 
 
 def judge_arithmetic(judge, where, port, reference, oracle, factor) -> None:
@@ -59,17 +60,39 @@ def test_padding_does_not_change_the_logits(judge, reference, port, plan, limits
     """Left padding, no padding and a row alone give the logits of the right-padded batch."""
     judge.measure_in("rms error, reference's x 1.5")
     oracle = wide(reference.array("logits", "f64/warm/logits"))
-    for variant in ("warm.left", "warm.none"):
-        sides = [_aligned(bundle, variant, plan) for bundle in (port, reference)]
-        truth = _rows(oracle, plan, 1 if variant == "warm.none" else len(oracle))
-        judge_arithmetic(judge, variant, *sides, truth, limits["arithmetic"].value)
+    for variant, key, rows in (("left", "warm.left", len(oracle)), ("none", "long", 1)):
+        sides = [_aligned(bundle, key, plan, rows) for bundle in (port, reference)]
+        judge_arithmetic(judge, f"warm, padding {variant}", *sides, _rows(oracle, plan, rows), limits["arithmetic"].value)
 
 
-def _aligned(bundle: Bundle, variant: str, plan) -> np.ndarray:
-    """[n,V] real positions in right-padded order, from a left-padded or unpadded recording."""
-    logits = bundle.array("logits", f"f32/{variant}/logits")
-    lengths = plan.probes.attention.sum(1, dtype=int)[: len(logits)]
-    left = variant.endswith("left")
+def test_long_rows_are_as_exact_as_the_references(judge, reference, port, limits):
+    """A row past position 256, where bfloat16 no longer counts exactly, has logits as exact as the reference's."""
+    judge.measure_in("rms error, reference's x 1.5")
+    for precision, oracle in (("f32", "f64"), ("bf16", "f32")):
+        sides = [_long(bundle, precision) for bundle in (port, reference)]
+        for part, stretch in _stretches(reference).items():
+            mine, theirs, exact = (value[stretch] for value in (*sides, _long(reference, oracle)))
+            judge_arithmetic(judge, f"{precision}, {part}", mine, theirs, exact, limits["arithmetic"].value)
+
+
+def _long(bundle: Bundle, precision: str) -> np.ndarray:
+    """[U,V]; a large model's sampled positions [n,V]."""
+    logits = bundle.array("logits", f"{precision}/long/logits")
+    return logits if logits.ndim == 2 else logits[0]
+
+
+def _stretches(reference: Bundle) -> dict[str, slice]:
+    """The two are judged apart: few positions are past it."""
+    if reference.large:
+        return {"sampled positions": slice(None)}
+    return {"positions to 256": slice(EXACT_POSITIONS), "positions past 256": slice(EXACT_POSITIONS, None)}
+
+
+def _aligned(bundle: Bundle, key: str, plan, rows: int) -> np.ndarray:
+    """[n,V] real positions of the probes in right-padded order, from a left-padded recording or from the long probe's start."""
+    logits = bundle.array("logits", f"f32/{key}/logits")
+    lengths = plan.probes.attention.sum(1, dtype=int)[:rows]
+    left = key.endswith("left")
     return np.concatenate([row[-n:] if left else row[:n] for row, n in zip(logits, lengths, strict=True)])
 
 
@@ -93,7 +116,7 @@ def test_the_softcap_acts_once(judge, stacks, plan):
 
 
 def test_the_streams_have_the_same_dtypes(judge, reference, port):
-    """Residual stream, norms, attention probabilities, logits, adapters and moments have the reference's dtype."""
+    """Streams, projections, norms and their arithmetic, logits, adapters and moments have the reference's dtype in every layer."""
     streams = [{(x["precision"], x["stream"]): x["dtype"] for x in b.lines("logits", "dtypes")} for b in (port, reference)]
     judge.same("streams", set(streams[0]), set(streams[1]))
     for key, dtype in streams[1].items():

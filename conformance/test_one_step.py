@@ -6,7 +6,7 @@ import numpy as np
 
 from conformance.compare import rms, rms_error
 from conformance.contract.draws import warm_state
-from conformance.floors import judge_tensors
+from conformance.floors import judge_scalar, judge_tensors, scalar_floors
 
 
 def recorded(bundle, precision: str) -> dict[str, np.ndarray]:
@@ -23,6 +23,19 @@ def test_every_tensor_is_as_exact_as_the_references(judge, reference, port, limi
     judge.measure_in("rms error, reference's x 1.5")
     mine, exact = recorded(port, "f32"), recorded(reference, "f64")
     judge_tensors(judge, reference, "one_step", mine, exact, limits)
+
+
+def test_the_norm_before_clipping_is_as_exact_as_the_references(judge, reference, port, limits):
+    """The global gradient norm that the clip meets is as close to the float64 oracle as the reference's.
+
+    It is the norm of the rung gradients' warm step, and has its floor. Where both are above the clip, a factor in all
+    gradients (accumulation summed instead of averaged) shows nowhere else.
+    """
+    judge.measure_in("relative difference", "full")
+    norms = {b.stack: {line["precision"]: line["grad_norm"] for line in b.lines("one_step", "norms")} for b in (reference, port)}
+    exact = norms[reference.stack]["f64"]
+    found = {stack: by_precision["f32"] for stack, by_precision in norms.items()}
+    judge_scalar(judge, "grad_norm", found, exact, scalar_floors(reference)["grad_norm"], limits)
 
 
 def test_the_step_moved_everything(judge, stacks, plan, recipe):

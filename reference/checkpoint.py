@@ -1,14 +1,17 @@
 """Checkpoints: a resumed run against the uninterrupted one, and kills in the middle of saves."""
 
+import dataclasses
 import shutil
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import torch
+from transformers.trainer_callback import TrainerState
 from transformers.trainer_utils import get_last_checkpoint
 
 from conformance.contract.draws import Tensors, philox
@@ -20,39 +23,59 @@ from reference.session import Session
 from reference.step import get_moments
 from reference.train import Run, train
 
-STEPS, SPLIT = 6, 3
+STEPS, SPLIT, END = 6, 3, 5
 KILLS = 20
 LEAST_ELEMENTS = 1 << 20  # with m and v 12 MB a save: tens of milliseconds, so that a kill can land inside
 PATIENCE_S = 60.0
 REACH = 0.75  # of the measured save: noticing the folder takes time too, and a later kill finds the save finished
 
 
-def resume_equality(session: Session, dropout: float) -> Resume:
-    """Trains 6 steps with a save at the third; then resumes that save in a fresh trainer with another adapter."""
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run at its end: what its recorder saw, adapter and moments, and what the save that it started from says."""
+
+    recorder: Recorder
+    end: Tensors
+    saved_step: int | None
+
+
+def resumes(session: Session, dropout: float) -> Iterator[Resume]:
+    """Trains 6 steps with a save at the third; resumes that save, and the last one of a run that ended at the fifth.
+
+    Each in a fresh trainer with another adapter.
+    """
     out = session.scratch / f"resume-{dropout}"
+    interval, last = out / f"checkpoint-{SPLIT}", out / f"checkpoint-{END}"
     run = Run(steps=STEPS, save_every=SPLIT, seed=session.recipe.seeds.dropout)
-    whole, whole_end = _finish(session, run, session.initial, dropout, out)
-    resumed, resumed_end = _finish(session, run, session.warm.adapter, dropout, out, out / f"checkpoint-{SPLIT}")
+    whole = _finish(session, run, session.initial, dropout, out)
+    yield _resume(dropout, "interval", SPLIT, whole, _finish(session, run, session.warm.adapter, dropout, out, interval))
+    _finish(session, dataclasses.replace(run, steps=END), session.warm.adapter, dropout, out, interval)
+    yield _resume(dropout, "last", END, whole, _finish(session, run, session.warm.adapter, dropout, out, last))
     shutil.rmtree(out)
-    moments = {name for name in whole_end if name.endswith((".m", ".v"))}
+
+
+def _resume(dropout: float, save: str, split: int, whole: Finished, resumed: Finished) -> Resume:
+    moments = {name for name in whole.end if name.endswith((".m", ".v"))}
     return Resume(
-        dropout, SPLIT,
-        equal_loss=whole.steps[SPLIT:] == resumed.steps,
-        equal_adapters=_equal(whole_end, resumed_end, set(whole_end) - moments),
-        equal_moments=_equal(whole_end, resumed_end, moments),
-        equal_position=[one for one in whole.consumed if one.step >= SPLIT] == resumed.consumed,
+        dropout, save, split,
+        equal_loss=whole.recorder.steps[split:] == resumed.recorder.steps,
+        equal_adapters=_equal(whole.end, resumed.end, set(whole.end) - moments),
+        equal_moments=_equal(whole.end, resumed.end, moments),
+        equal_position=[one for one in whole.recorder.consumed if one.step >= split] == resumed.recorder.consumed,
+        saved_step=resumed.saved_step,
         steps=STEPS,
     )  # fmt: skip
 
 
 def _finish(
     session: Session, run: Run, start: Tensors, dropout: float, out: Path, checkpoint: Path | None = None
-) -> tuple[Recorder, Tensors]:
-    """Trains to the end: what the recorder saw, and the adapter with its moments."""
+) -> Finished:
+    """Trains to the end, from a save if there is one. The Trainer skips as many rows as its saved state says were consumed."""
+    saved = checkpoint and TrainerState.load_from_json(str(checkpoint / "trainer_state.json")).global_step
     trainer = session.trainer(start, run, dropout=dropout, out=out)
     recorder = Recorder(None, session.recipe, plan=session.plan).attach(trainer)
     adapter = train(trainer, run.precision, checkpoint)
-    return recorder, adapter | get_moments(trainer.optimizer, adapter_parameters(trainer.model))
+    return Finished(recorder, adapter | get_moments(trainer.optimizer, adapter_parameters(trainer.model)), saved)
 
 
 def _equal(a: Tensors, b: Tensors, names: set[str]) -> bool:

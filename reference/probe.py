@@ -10,6 +10,7 @@ import torch
 from conformance.contract.plan import Plan
 from reference.model import language_model
 from reference.oracle import NoFloat32, arithmetic
+from reference.taps import dtype_hooks
 
 
 @dataclass(slots=True)
@@ -21,7 +22,14 @@ class Probed:
     hidden_PSH: list[np.ndarray] = field(default_factory=list)
     attention_PSH: list[np.ndarray] = field(default_factory=list)
     mlp_PSH: list[np.ndarray] = field(default_factory=list)
-    dtypes: dict[str, str] = field(default_factory=dict)
+    seen: dict[str, set[str]] = field(default_factory=dict)  # dtypes of a stream, over all layers
+
+    @property
+    def dtypes(self) -> dict[str, str]:
+        return {stream: "+".join(sorted(names)) for stream, names in self.seen.items()}
+
+    def note_dtype(self, stream: str, dtype: torch.dtype) -> None:
+        self.seen.setdefault(stream, set()).add(name(dtype))
 
 
 def probe(model, ids_PT: np.ndarray, attention_PT: np.ndarray, precision: str, positions_S: np.ndarray | None = None) -> Probed:
@@ -33,7 +41,7 @@ def probe(model, ids_PT: np.ndarray, attention_PT: np.ndarray, precision: str, p
     guard = NoFloat32() if precision == "f64" else nullcontext()
     with torch.no_grad(), arithmetic(precision), guard, _hooks(model, probed, positions):
         logits = model(**inputs, use_cache=False).logits
-    probed.dtypes |= {"logits": name(logits.dtype)}
+    probed.note_dtype("logits", logits.dtype)
     probed.logits_PTV = as_recorded(logits)
     return probed
 
@@ -75,17 +83,19 @@ def _hooks(model, probed: Probed, positions: torch.Tensor | None) -> Iterator[No
 
 
 def _layer_hooks(decoder, probed: Probed, positions: torch.Tensor) -> list:
-    def keep(into: list[np.ndarray], stream: str | None = None):
-        return _keeper(lambda out: (into.append(as_recorded(out[:, positions])), _note_dtype(probed, stream, out)))
+    def keep(into: list[np.ndarray], stream: str):
+        return _keeper(lambda out: (into.append(as_recorded(out[:, positions])), probed.note_dtype(stream, out.dtype)))
 
     first = decoder.layers[0]
-    handles = [first.register_forward_pre_hook(lambda _, args: probed.hidden_PSH.append(as_recorded(args[0][:, positions])))]
+    # First, so that no other hook works inside a norm.
+    handles = list(dtype_hooks(decoder, probed.note_dtype))
+    handles += [first.register_forward_pre_hook(lambda _, args: probed.hidden_PSH.append(as_recorded(args[0][:, positions])))]
     for layer in decoder.layers:
         handles += [
             layer.register_forward_hook(keep(probed.hidden_PSH, "residual")),
-            layer.post_attention_layernorm.register_forward_hook(keep(probed.attention_PSH, "norm")),
-            layer.post_feedforward_layernorm.register_forward_hook(keep(probed.mlp_PSH)),
-            layer.self_attn.register_forward_hook(_keeper(lambda out: _note_dtype(probed, "attention_probabilities", out[1]))),
+            layer.post_attention_layernorm.register_forward_hook(keep(probed.attention_PSH, "attention")),
+            layer.post_feedforward_layernorm.register_forward_hook(keep(probed.mlp_PSH, "mlp")),
+            layer.self_attn.register_forward_hook(_keeper(lambda out: _note_probabilities(probed, out[1]))),
         ]
     return handles
 
@@ -99,9 +109,10 @@ def _keeper(take):
     return hook
 
 
-def _note_dtype(probed: Probed, stream: str | None, tensor: torch.Tensor | None) -> None:
-    if stream and tensor is not None:
-        probed.dtypes[stream] = name(tensor.dtype)
+def _note_probabilities(probed: Probed, tensor: torch.Tensor | None) -> None:
+    """Only eager attention shows them."""
+    if tensor is not None:
+        probed.note_dtype("attention_probabilities", tensor.dtype)
 
 
 def _note_pre_cap(probed: Probed, tensor: torch.Tensor) -> None:

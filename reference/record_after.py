@@ -9,7 +9,7 @@ from conformance.contract.choices import FOLDERS, write_choices, write_forced, w
 from conformance.contract.draws import loud_adapter
 from conformance.contract.run_record import DEFAULT_DROPOUT
 from reference.adapter import load_adapter
-from reference.checkpoint import kills, resume_equality
+from reference.checkpoint import kills, resumes
 from reference.generate import forced, generate, generate_uncached
 from reference.merge import merge, write_adapter, wrong_merges
 from reference.model import load_checkpoint
@@ -19,9 +19,14 @@ from reference.session import Session
 
 def record_checkpoint(session: Session, writer: BundleWriter) -> None:
     for dropout in (0.0, session.recipe.adapter.dropout or DEFAULT_DROPOUT):
-        writer.line("checkpoint", "resume", **asdict(resume_equality(session, dropout)))
+        record_resume(session, writer, dropout)
     for kill in kills(session):
         writer.line("checkpoint", "kill", **asdict(kill))
+
+
+def record_resume(session: Session, writer: BundleWriter, dropout: float) -> None:
+    for resume in resumes(session, dropout):
+        writer.line("checkpoint", "resume", **asdict(resume))
 
 
 def record_merge(session: Session, writer: BundleWriter) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 from conformance.contract.bundle import BundleWriter
 from conformance.contract.checkpoint_files import read_tensors
 from conformance.contract.draws import loud_adapter
+from conformance.contract.plan import Plan
 from conformance.contract.variants import write_weights
 from reference.adapter import (
     ALPHA_CONTROL,
@@ -45,7 +46,7 @@ def record_adapters(session: Session, writer: BundleWriter) -> None:
     for seed in OWN_SEEDS:
         for statistics in own_init(model, session.recipe, seed):
             writer.line("adapters", "own_init", **asdict(statistics))
-    _record_scale(session, writer)
+    record_scale(session, writer)
     trainable = sum(value.numel() for value in model.parameters() if value.requires_grad)
     base = sum(value.size for value in export_weights(model).values())
     writer.line(
@@ -56,7 +57,7 @@ def record_adapters(session: Session, writer: BundleWriter) -> None:
     session.main_run.write_frozen(writer)
 
 
-def _record_scale(session: Session, writer: BundleWriter) -> None:
+def record_scale(session: Session, writer: BundleWriter) -> None:
     """The recipe's scale, rank-stabilised, and the control of alpha x 1.01, measured on every weight."""
     recipe = session.recipe
     for variant in (scaled(recipe), scaled(recipe, rslora=True), scaled(recipe, alpha=ALPHA_CONTROL, rslora=False)):
@@ -82,6 +83,7 @@ def record_logits(session: Session, writer: BundleWriter) -> None:
             model = session.base(precision) if state == "base" else session.adapted(session.warm.adapter, precision)
             probed = probe(model, probes.ids, probes.attention, precision, probes.positions)
             _write_probed(writer, f"{precision}/{state}", probed)
+        _write_long(writer, model, plan, precision)
         if precision != "f64":
             _write_dtypes(session, writer, precision, probed)
         if precision != "bf16":
@@ -91,10 +93,13 @@ def record_logits(session: Session, writer: BundleWriter) -> None:
             writer.line(
                 "logits", "softcap", cap=plan.topology.softcap, max_abs_logit=largest, pre_cap_max_abs=probed.pre_cap_max_abs
             )
-            length = int(probes.attention[0].sum())
             writer.array("logits", "f32/warm.left/logits", probe(model, *left_padded(plan), "f32").logits_PTV)
-            alone = probe(model, probes.ids[:1, :length], probes.attention[:1, :length], "f32")
-            writer.array("logits", "f32/warm.none/logits", alone.logits_PTV)
+
+
+def _write_long(writer: BundleWriter, model, plan: Plan, precision: str) -> None:
+    """The warm model's logits of the long probe, alone and unpadded."""
+    ids_1U = plan.probes.long[None]
+    writer.array("logits", f"{precision}/long/logits", probe(model, ids_1U, np.ones_like(ids_1U), precision).logits_PTV)
 
 
 def _write_loud(session: Session, writer: BundleWriter, precision: str) -> None:

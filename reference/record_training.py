@@ -107,11 +107,13 @@ def record_optimizer(session: Session, writer: BundleWriter) -> None:
 def record_one_step(session: Session, writer: BundleWriter) -> None:
     trainers = {precision: session.trainer(session.warm.adapter, Run(precision)) for precision in ("f32", "f64")}
     for precision, trainer in trainers.items():
-        for tensor, value in warm_step(trainer, session.warm, warm_batches(session), precision).items():
+        moved, grad_norm = warm_step(trainer, session.warm, warm_batches(session), precision)
+        for tensor, value in moved.items():
             writer.array("one_step", f"{precision}/{tensor}", value)
+        writer.line("one_step", "norms", precision=precision, grad_norm=grad_norm)
     for sample, start in floor_starts(session).items():
         found = [warm_step(trainer, start, warm_batches(session), precision) for precision, trainer in trainers.items()]
-        _write_floor(writer, "one_step", sample, *found)
+        _write_floor(writer, "one_step", sample, *(moved for moved, _ in found))
 
 
 @dataclass(frozen=True, slots=True)

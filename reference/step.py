@@ -47,14 +47,15 @@ def step_gradients(trainer: ReferenceTrainer, batches: list[dict[str, torch.Tens
 
 def warm_step(
     trainer: ReferenceTrainer, warm: WarmState, batches: list[dict[str, torch.Tensor]], precision: str = "f32"
-) -> Tensors:
-    """One optimizer step from the warm state: every adapter tensor, its `.m` and its `.v` after it."""
+) -> tuple[Tensors, float]:
+    """One optimizer step from the warm state: every adapter tensor, its `.m` and its `.v` after it; and the global gradient
+    norm that the clip met."""
     set_adapter(trainer.model, warm.adapter)
     step_gradients(trainer, batches, precision)
     optimizer, parameters = trainer.create_optimizer(), adapter_parameters(trainer.model)
     set_moments(optimizer, parameters, warm.m, warm.v, warm.step)
-    apply_step(optimizer, parameters, trainer.args.max_grad_norm, trainer.learning_rates[warm.step])
-    return get_adapter(trainer.model) | get_moments(optimizer, parameters)
+    norm, _ = apply_step(optimizer, parameters, trainer.args.max_grad_norm, trainer.learning_rates[warm.step])
+    return get_adapter(trainer.model) | get_moments(optimizer, parameters), norm
 
 
 Parameters = dict[str, torch.nn.Parameter]

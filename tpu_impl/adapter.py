@@ -22,6 +22,7 @@ from conformance.contract.topology import Topology, Weight, read_topology
 from tpu_impl.corrections import ALL, Corrections
 from tpu_impl.layout import FUSED, PROJECTIONS, from_hub, lora_tensors, projection_of
 from tpu_impl.lora import CountedKeys, provider
+from tpu_impl.taps import watch_projections
 
 ALPHA_CONTROL = 1.01  # a wrong alpha that no limit may let pass
 MODEL_PREFIX = "base_model.model."  # what PEFT puts before the hub's names
@@ -67,6 +68,7 @@ def attach_adapter(model: gemma4.Gemma4, recipe: Recipe, remat: str = "none", co
     nnx.update(adapted, nnx.state(model))
     _start_at_zero(adapted, corrections)
     check_adapted(adapted, recipe)
+    watch_projections(adapted)
     set_remat(adapted, remat)
     return adapted
 

@@ -1,9 +1,11 @@
 """Checkpoints: a resumed run against the uninterrupted one, and kills in the middle of saves."""
 
+import dataclasses
 import shutil
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from tpu_impl.session import Session
 from tpu_impl.step import MOMENTS, named
 from tpu_impl.train import Run
 
-STEPS, SPLIT = 6, 3
+STEPS, SPLIT, END = 6, 3, 5
 KILLS = 20
 TIMED_SAVES = 5
 LEAST_ELEMENTS = 1 << 20  # with m and v 12 MB a save: a kill can land inside
@@ -29,21 +31,40 @@ PATIENCE_S = 60.0
 REACH = 0.75  # of the measured save: noticing the folder takes time too, and a later kill finds the save finished
 
 
-def resume_equality(session: Session, dropout: float) -> Resume:
-    """Trains 6 steps with a save at the third; then resumes that save in a fresh trainer with another adapter."""
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run at its end: what its recorder saw, adapter and moments, and what the save that it started from says."""
+
+    recorder: Recorder
+    end: Tensors
+    saved_step: int | None
+
+
+def resumes(session: Session, dropout: float) -> Iterator[Resume]:
+    """Trains 6 steps with a save at the third; resumes that save, and the last one of a run that ended at the fifth.
+
+    Each in a fresh trainer with another adapter.
+    """
     out = session.shared / f"resume-{dropout}"
     run = Run(steps=STEPS, save_every=SPLIT, dropout=dropout, seed=session.recipe.seeds.dropout)
-    whole, whole_end = _finish(session, run, session.initial, out)
+    whole = _finish(session, run, session.initial, out)
     _remove(out / str(STEPS))  # as if the run had died after its first save
-    resumed, resumed_end = _finish(session, run, session.warm.adapter, out)
+    yield _resume(dropout, "interval", SPLIT, whole, _finish(session, run, session.warm.adapter, out))
+    _remove(out / str(STEPS))
+    _finish(session, dataclasses.replace(run, steps=END), session.warm.adapter, out)
+    yield _resume(dropout, "last", END, whole, _finish(session, run, session.warm.adapter, out))
     _remove(out)
-    moments = {name for name in whole_end if name.endswith((".m", ".v"))}
+
+
+def _resume(dropout: float, save: str, split: int, whole: Finished, resumed: Finished) -> Resume:
+    moments = {name for name in whole.end if name.endswith((".m", ".v"))}
     return Resume(
-        dropout, SPLIT,
-        equal_loss=whole.steps[SPLIT:] == resumed.steps,
-        equal_adapters=_equal(whole_end, resumed_end, set(whole_end) - moments),
-        equal_moments=_equal(whole_end, resumed_end, moments),
-        equal_position=[one for one in whole.consumed if one.step >= SPLIT] == resumed.consumed,
+        dropout, save, split,
+        equal_loss=whole.recorder.steps[split:] == resumed.recorder.steps,
+        equal_adapters=_equal(whole.end, resumed.end, set(whole.end) - moments),
+        equal_moments=_equal(whole.end, resumed.end, moments),
+        equal_position=[one for one in whole.recorder.consumed if one.step >= split] == resumed.recorder.consumed,
+        saved_step=resumed.saved_step,
         steps=STEPS,
     )  # fmt: skip
 
@@ -56,12 +77,13 @@ def _remove(folder: Path) -> None:
     together(f"removed {folder}")
 
 
-def _finish(session: Session, run: Run, start: Tensors, out: Path) -> tuple[Recorder, Tensors]:
-    """Trains to the end, from the last save in `out` if there is one: what the recorder saw, the adapter, its moments."""
+def _finish(session: Session, run: Run, start: Tensors, out: Path) -> Finished:
+    """Trains to the end, from the last save in `out` if there is one."""
     recorder, trainer = session.recorded_run(start, run, label=f"checkpoint dropout {run.dropout:g}", out=out)
     adam = part_of(trainer.optimizer.opt_state, AdamState)
     moments = {moment: named(trainer.model, getattr(adam, moment)) for moment in MOMENTS}
-    return recorder, get_adapter(trainer.model) | {f"{name}.{k}": value for k in MOMENTS for name, value in moments[k].items()}
+    named_moments = {f"{name}.{k}": value for k in MOMENTS for name, value in moments[k].items()}
+    return Finished(recorder, get_adapter(trainer.model) | named_moments, trainer.saved_step)
 
 
 def _equal(a: Tensors, b: Tensors, names: set[str]) -> bool:

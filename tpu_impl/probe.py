@@ -14,8 +14,8 @@ from tpu_impl.layout import whole_array
 from tpu_impl.model import logits_of
 from tpu_impl.taps import listen
 
-# Stream -> what shows its dtype. Tunix casts its attention probabilities to the keys' dtype.
-STREAMS = {"residual": "hidden", "norm": "attention", "attention_probabilities": "keys"}
+# What was heard -> the stream whose dtype it shows. Tunix casts its attention probabilities to the keys' dtype.
+SHOWS = {"hidden": "residual", "keys": "attention_probabilities"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,21 +34,23 @@ def probe(model, ids_PT: np.ndarray, attention_PT: np.ndarray, positions_S: np.n
     """One forward pass."""
     graphdef, state = nnx.split(model)
     attended = attention_PT.astype(np.bool_)
-    logits, pre_cap, streams = _forward(graphdef, state, ids_PT, attended, positions_of(attended), positions_S)
+    logits, pre_cap, streams, seen = _forward(graphdef, state, ids_PT, attended, positions_of(attended), positions_S)
     taken = {name: as_recorded(value) for name, value in streams.items()}
-    dtypes = {stream: streams[name].dtype.name for stream, name in STREAMS.items()} | {"logits": logits.dtype.name}
+    dtypes = {SHOWS.get(name, name): "+".join(sorted(one.dtype.name for one in empty)) for name, empty in seen.items()}
+    dtypes |= {"logits": logits.dtype.name}
     return Probed(as_recorded(logits), float(pre_cap), taken["hidden"], taken["attention"], taken["mlp"], dtypes)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _forward(graphdef, state, ids_PT, attended_PT, positions_PT, sampled_S):
-    """(logits [P,T,V], largest |logit| before the softcap, streams [P,L,S,...] by name)."""
+    """(logits [P,T,V], largest |logit| before the softcap, streams [P,L,S,...] by name, an empty array of each dtype by name)."""
     model = nnx.merge(graphdef, state)
     with listen() as heard:
         logits = logits_of(model, ids_PT, attended_PT, positions_PT)
     (final,) = heard.pop("final")
+    seen = {name: [jnp.zeros(0, dtype) for dtype in {value.dtype for value in values}] for name, values in heard.items()}
     streams = {name: jnp.stack([value[:, sampled_S] for value in heard[name]], 1) for name in ("hidden", "attention", "mlp")}
-    return logits, jnp.abs(model.embedder.decode(final)).max(), streams | {"keys": heard["keys"][0]}
+    return logits, jnp.abs(model.embedder.decode(final)).max(), streams, seen
 
 
 def plain_logits(model, plan: Plan) -> np.ndarray:

@@ -11,7 +11,7 @@ from conformance.contract.choices import FOLDERS, write_choices, write_forced, w
 from conformance.contract.draws import loud_adapter
 from conformance.contract.run_record import DEFAULT_DROPOUT
 from tpu_impl.adapter import load_adapter
-from tpu_impl.checkpoint import kills, resume_equality
+from tpu_impl.checkpoint import kills, resumes
 from tpu_impl.generate import forced, generate, generate_uncached
 from tpu_impl.merge import merge, write_adapter, wrong_merges
 from tpu_impl.model import load_checkpoint
@@ -28,7 +28,8 @@ def record_checkpoint(session: Session, writer: BundleWriter) -> None:
 
 
 def record_resume(session: Session, writer: BundleWriter, dropout: float) -> None:
-    writer.line("checkpoint", "resume", **asdict(resume_equality(session, dropout)))
+    for resume in resumes(session, dropout):
+        writer.line("checkpoint", "resume", **asdict(resume))
 
 
 def record_merge(session: Session, writer: BundleWriter) -> None:

@@ -88,6 +88,7 @@ def record_logits(session: Session, writer: BundleWriter) -> None:
         for state in STATES:
             probed = record_state(session, writer, precision, state)
         write_dtypes(session, writer, precision, probed)
+        record_long(session, writer, precision)
     record_paddings(session, writer)
     record_loud(session, writer)
 
@@ -109,12 +110,16 @@ def probe_state(session: Session, precision: str, state: str) -> Probed:
 
 
 def record_paddings(session: Session, writer: BundleWriter) -> None:
-    """The warm float32 model on probes padded on the left, and on probe 0 alone and unpadded."""
+    """The warm float32 model on probes padded on the left."""
     probes, model = session.plan.probes, session.adapted(session.warm.adapter)
     writer.array("logits", "f32/warm.left/logits", probe(model, *left_padded(session.plan), probes.positions).logits_PTV)
-    length = int(probes.attention[0].sum())
-    alone = probe(model, probes.ids[:1, :length], probes.attention[:1, :length], probes.positions)
-    writer.array("logits", "f32/warm.none/logits", alone.logits_PTV)
+
+
+def record_long(session: Session, writer: BundleWriter, precision: str) -> None:
+    """The warm model on the long probe, alone and unpadded."""
+    probes, model = session.plan.probes, session.adapted(session.warm.adapter, precision)
+    ids_1U = probes.long[None]
+    writer.array("logits", f"{precision}/long/logits", probe(model, ids_1U, np.ones_like(ids_1U), probes.positions).logits_PTV)
 
 
 def record_loud(session: Session, writer: BundleWriter) -> None:

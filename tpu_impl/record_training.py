@@ -90,9 +90,10 @@ def record_optimizer(session: Session, writer: BundleWriter) -> None:
 
 def record_one_step(session: Session, writer: BundleWriter) -> None:
     model = session.adapted(session.warm.adapter)
-    moved = warm_step(model, session.recipe, session.warm, session.plan.learning_rates, warm_batches(session))
+    moved, grad_norm = warm_step(model, session.recipe, session.warm, session.plan.learning_rates, warm_batches(session))
     for tensor, value in moved.items():
         writer.array("one_step", f"f32/{tensor}", value)
+    writer.line("one_step", "norms", precision="f32", grad_norm=grad_norm)
 
 
 def members(session: Session) -> dict[str, Run]:

@@ -91,8 +91,9 @@ def structured(model, tensors: Tensors):
     return jax.tree.unflatten(structure, values)
 
 
-def warm_step(model, recipe: Recipe, warm: WarmState, rates: np.ndarray, batches: list[Batch]) -> Tensors:
-    """One optimizer step from the warm state, already set in `model`: every adapter tensor, its `.m` and its `.v` after it."""
+def warm_step(model, recipe: Recipe, warm: WarmState, rates: np.ndarray, batches: list[Batch]) -> tuple[Tensors, float]:
+    """One optimizer step from the warm state, already set in `model`: every adapter tensor, its `.m` and its `.v` after it;
+    and the global gradient norm that the chain met, before clipping."""
     transformation = recipe_chain(recipe, rates).accumulated(len(batches))
     graphdef, lora, frozen = nnx.split(model, nnx.LoRAParam, ...)
     params = nnx.as_pure(lora)
@@ -101,7 +102,8 @@ def warm_step(model, recipe: Recipe, warm: WarmState, rates: np.ndarray, batches
         _, grads = loss_and_gradients(graphdef, lora, frozen, place_rows(batch))
         params, state = apply_gradients(transformation, params, state, nnx.as_pure(grads))
     moments = {moment: named(model, getattr(part_of(state, AdamState), moment)) for moment in MOMENTS}
-    return named(model, params) | {f"{name}.{moment}": moments[moment][name] for moment in MOMENTS for name in moments[moment]}
+    moved = named(model, params) | {f"{name}.{moment}": moments[moment][name] for moment in MOMENTS for name in moments[moment]}
+    return moved, float(part_of(state, ClipState).grad_norm)
 
 
 def set_moments(opt_state, m, v, step: int):

@@ -121,6 +121,12 @@ class Trainer(peft_trainer.PeftTrainer):
             return itertools.chain(itertools.repeat({}, self._iter_steps), self._data)
         return self._data
 
+    @property
+    def saved_step(self) -> int | None:
+        """The steps whose rows were consumed, as the restored save says; None: it says nothing."""
+        position = self._restored_custom_metadata.get("data")
+        return position and position["next_index"] // self.config.get_with_default("gradient_accumulation_steps", 1)
+
     def custom_checkpoint_metadata(self) -> dict:
         """The data position; dropout has none of its own, because its masks follow from the micro-batch's number."""
         return {"data": self._data.get_state()} if self._data is not None else {}

@@ -78,9 +78,8 @@ def reduce(kind: str, key: str, value: np.ndarray, probes) -> dict[str, np.ndarr
     if kind == "states":
         return {key: sample_states(value, probes.attention[:, probes.positions])}
     if kind == "logits":
-        width = value.shape[1]
-        summary = summarise_logits(value, probes.ids[:, :width])
-        return {key: sample_logits(value, probes.attention[:, :width]), key + ".elsewhere": summary}
+        ids, attention = (probes.long[None], np.ones((1, len(probes.long)))) if "/long/" in key else (probes.ids, probes.attention)
+        return {key: sample_logits(value, attention), key + ".elsewhere": summarise_logits(value, ids)}
     return {key: value}
 
 

@@ -8,9 +8,11 @@ from conformance.contract.draws import Tensors, philox
 
 SHAPES = {"a.lora_A": (12, 20), "a.lora_B": (32, 12), "b.lora_A": (12, 28), "b.lora_B": (8, 12)}
 STEPS = 4
-# Case -> (smallest, largest gradient element, global norm). The clip of the recipes is 1.0: below it and above it.
+# Case -> (smallest, largest gradient element, global norm). The clip of the recipes is 1.0: below it, just above it (where the
+# 1e-6 beside the norm weighs most) and far above it.
 CASES = {
     "plain_below_clip": (1e-4, 1e-2, 0.5),
+    "just_above_clip": (1e-4, 1e-2, 1.001),
     "plain_above_clip": (1e-4, 1e-1, 3.0),
     "wide_above_clip": (1e-12, 1e2, 40.0),
     "wide_below_clip": (1e-12, 1e-1, 0.9),

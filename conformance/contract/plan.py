@@ -127,7 +127,7 @@ class Plan:
             "batch": [self.recipe.batch.micro_batch, self.recipe.batch.accumulation, self.recipe.batch.shards],
             "learning_rates": [float(rate) for rate in self.learning_rates],
             "template_sha256": self.tokenizer.template_sha256,
-            "probes_sha256": sha256_array(self.probes.ids),
+            "probes_sha256": sha256_array(np.concatenate([self.probes.ids.ravel(), self.probes.long])),
             "prompts_sha256": sha256_array(np.concatenate(self.prompts)),
             "width": self.width,
         }

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from conformance.contract.plan import Plan
 
 PROBES = 8
+REACH = 272  # tokens of the long probe: bfloat16 counts exactly to 256 only, and rounds 8 of its positions
 WINDOWS = 3  # a probe is three sliding windows long: the window mask shows only past one, its cache only past two
 POSITIONS = 32  # sampled positions of hidden states (DESIGN.md, kind "sampled")
 PROMPTS = 16
@@ -20,27 +21,41 @@ PROMPTS = 16
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """ids int32 [P,T] and attention uint8 [P,T], padded on the right; positions int32 [S] where hidden states are taken."""
+    """ids int32 [P,T] and attention uint8 [P,T], padded on the right; positions int32 [S] where hidden states are taken.
+
+    long int32 [U]: one more row, unpadded, that goes on where probe 0 ends.
+    """
 
     ids: np.ndarray
     attention: np.ndarray
     positions: np.ndarray
+    long: np.ndarray
 
 
 def draw_probes(plan: "Plan") -> Probes:
-    """Running text of the kept rows, one BOS in front; ragged: probe 0 is full, half are over two windows, one is one window."""
+    """Running text of the kept rows, one BOS in front; ragged: probe 0 is full, half are over two windows, one is one window.
+
+    The long probe is as wide as probe 0 where that reaches far enough: at 31B.
+    """
     window = plan.topology.window
     width = WINDOWS * window
     lengths = _lengths(plan, width, window)
     stream = np.concatenate([row.ids[row.ids != plan.bos_id] for row in _ordered(plan, PROBES * width)])
     ids = np.full((PROBES, width), plan.pad_id, np.int32)
+    text = np.resize(stream, PROBES * width)
     for index, length in enumerate(lengths):
         ids[index, 0] = plan.bos_id
-        ids[index, 1:length] = np.resize(stream, PROBES * width)[index * width :][: length - 1]
+        ids[index, 1:length] = text[index * width :][: length - 1]
     attention = (np.arange(width)[None] < lengths[:, None]).astype(np.uint8)
     draw = philox("positions", plan.recipe.seeds.data, "probes")
     positions = np.sort(draw.permutation(width)[: min(POSITIONS, width)]).astype(np.int32)
-    return Probes(ids, attention, positions)
+    long = np.asarray([plan.bos_id, *text[: long_width(width) - 1]], np.int32)
+    return Probes(ids, attention, positions, long)
+
+
+def long_width(width: int) -> int:
+    """Tokens of the long probe, beside probes of `width` tokens."""
+    return max(width, REACH)
 
 
 def _lengths(plan: "Plan", width: int, window: int) -> np.ndarray:

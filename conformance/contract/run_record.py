@@ -42,14 +42,20 @@ class StepLine:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Whether the run resumed at `split` is the uninterrupted run, bit for bit."""
+    """Whether the run resumed at step `split` is the uninterrupted run, bit for bit.
+
+    `save`: "interval", one that the trainer makes every few steps; "last", the one that it makes because a run ends. `saved_step`:
+    the steps whose rows were consumed, as the save itself says; None: it says nothing.
+    """
 
     dropout: float
+    save: str
     split: int
     equal_loss: bool
     equal_adapters: bool
     equal_moments: bool
     equal_position: bool
+    saved_step: int | None
     steps: int
 
 

@@ -1,7 +1,7 @@
 """The schema of a bundle: every array and line that a stack may record, by rung. docs/bundle.md says what each means.
 
-Dimensions are letters: P probes, T width, L layers, H hidden, V vocabulary, S sampled positions, G prompts, K new tokens,
-R rows, N tokens, r/o/i an adapter tensor's sides. A letter has one value within a key; `*` is any number of dimensions.
+Dimensions are letters: P probes, T width, U width of the long probe, L layers, H hidden, V vocabulary, S sampled positions, G prompts,
+K new tokens, R rows, N tokens, r/o/i an adapter tensor's sides. A letter has one value within a key; `*` is any number of dimensions.
 """
 
 import re
@@ -35,7 +35,7 @@ class ArraySpec:
     def large(self) -> str:
         if self.rung in ("gradients", "one_step", "trajectory", "sharding"):
             return "sketch"
-        return {"PTV": "logits", "1TV": "logits", "PMSH": "states", "PLSH": "states"}.get(self.dims) or (
+        return {"PTV": "logits", "1UV": "logits", "PMSH": "states", "PLSH": "states"}.get(self.dims) or (
             "block" if self.rung == "merge" else "full"
         )
 
@@ -65,7 +65,8 @@ ARRAYS: tuple[ArraySpec, ...] = (
         (r"(f32|bf16)/(base|warm)/hidden", "float32", "PMSH"), (r"f64/(base|warm)/hidden", "float64", "PMSH"),
         (r"(f32|bf16)/(base|warm)/(attention|mlp)", "float32", "PLSH"),
         (r"f64/(base|warm)/(attention|mlp)", "float64", "PLSH"),
-        (r"f32/warm\.left/logits", "float32", "PTV"), (r"f32/warm\.none/logits", "float32", "1TV"),
+        (r"f32/warm\.left/logits", "float32", "PTV"), (r"(f32|bf16)/long/logits", "float32", "1UV"),
+        (r"f64/long/logits", "float64", "1UV"),
         (r"f32/loud/logits", "float32", "PTV"), (r"f64/loud/logits", "float64", "PTV"),
         (r".*/logits\.elsewhere", "float32", "PTk"),
     ),
@@ -125,6 +126,7 @@ LINES: tuple[LineSpec, ...] = (
     LineSpec("gradients", "norms", {
         "variant": "str", "precision": "str", "loss": "float", "grad_norm": "float", "sha256": "str"}),
     *(LineSpec(rung, "floor", {"tensor": "str", "sample": "int", "rms_error": "float"}) for rung in ("gradients", "one_step")),
+    LineSpec("one_step", "norms", {"precision": "str", "grad_norm": "float"}),
     LineSpec("optimizer", "clip", {"case": "str", "step": "int", "grad_norm": "float", "factor": "float"}),
     LineSpec("trajectory", "run", {"run": "str", "precision": "str", "seed": "int", "dropout": "float"}),
     LineSpec("trajectory", "step", {
@@ -151,8 +153,8 @@ LINES: tuple[LineSpec, ...] = (
     LineSpec("sharding", "lost", {
         "processes": "int", "exit_code": "int", "message": "str", "resumed_step": "int", "equal": "bool"}),
     LineSpec("checkpoint", "resume", {
-        "dropout": "float", "split": "int", "equal_loss": "bool", "equal_adapters": "bool", "equal_moments": "bool",
-        "equal_position": "bool", "steps": "int"}),
+        "dropout": "float", "save": "str", "split": "int", "equal_loss": "bool", "equal_adapters": "bool", "equal_moments": "bool",
+        "equal_position": "bool", "saved_step": "int|none", "steps": "int"}),
     LineSpec("checkpoint", "kill", {
         "attempt": "int", "delay_ms": "float", "save_ms": "float", "partial": "bool", "restored_step": "int", "equal": "bool"}),
     LineSpec("merge", "tensors", {
@@ -169,6 +171,8 @@ CHOICES: dict[tuple[str, str, str], tuple[str, ...]] = {
     ("weights", "refusals", "case"): ("missing", "extra", "shape"),
     ("logits", "dtypes", "precision"): ("f32", "bf16"),
     ("gradients", "norms", "precision"): ("f32", "f64"),
+    ("one_step", "norms", "precision"): ("f32", "f64"),
+    ("checkpoint", "resume", "save"): ("interval", "last"),
     ("merge", "tensors", "adapter"): ("trained", "loud"),
     ("generation", "stops", "precision"): ("f32", "bf16"),
     ("generation", "stops", "reason"): ("eos", "length"),

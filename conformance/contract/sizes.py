@@ -6,7 +6,7 @@ import re
 import numpy as np
 
 from conformance.contract.kinds import BLOCK_COLUMNS, BLOCK_ROWS, LOGIT_POSITIONS, SKETCH, STATE_POSITIONS, TOP
-from conformance.contract.probes import POSITIONS, PROBES, PROMPTS, WINDOWS
+from conformance.contract.probes import POSITIONS, PROBES, PROMPTS, WINDOWS, long_width
 from conformance.contract.recipe import Recipe
 from conformance.contract.schema import ARRAYS, TENSOR, WEIGHT, ArraySpec
 from conformance.contract.topology import Topology
@@ -14,7 +14,7 @@ from conformance.contract.topology import Topology
 LARGE_PARAMETERS = 100_000_000  # from here on arrays are reduced; the tiny model has 2 million
 CAP_LARGE_BYTES, CAP_TINY_BYTES = 2 * 10**9, 200 * 10**6
 NEW_TOKENS = 64
-OPTIMIZER_STEPS = 4 * 4  # cases x steps of the contract's gradients
+OPTIMIZER_STEPS = 5 * 4  # cases x steps of the contract's gradients
 
 
 def is_large(topology: Topology) -> bool:
@@ -47,7 +47,7 @@ def _shapes(spec: ArraySpec, recipe: Recipe, topology: Topology, tokens: int):
         return
     width, layers = WINDOWS * topology.window, len(topology.layers)
     sizes = {"P": PROBES, "T": width, "V": topology.vocabulary, "L": layers, "M": layers + 1, "S": POSITIONS, "H": topology.hidden}
-    sizes |= {"G": PROMPTS, "K": NEW_TOKENS, "N": tokens, "R": tokens, "Q": tokens, "n": 2000, "1": 1}
+    sizes |= {"U": long_width(width), "G": PROMPTS, "K": NEW_TOKENS, "N": tokens, "R": tokens, "Q": tokens, "n": 2000, "1": 1}
     yield prefixes * (OPTIMIZER_STEPS if spec.rung == "optimizer" else 1), tuple(sizes[letter] for letter in spec.dims)
 
 

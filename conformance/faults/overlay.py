@@ -13,7 +13,7 @@ PARTLY = {
     ("logits", "dtypes"): ("precision", "stream"),
     ("trajectory", "run"): ("run",),
     ("trajectory", "step"): ("run",),
-    ("checkpoint", "resume"): ("dropout",),
+    ("checkpoint", "resume"): ("dropout", "save"),
     ("merge", "tensors"): ("adapter",),
     ("generation", "stops"): ("precision",),
     ("sharding", "warm"): ("mesh",),

@@ -15,6 +15,16 @@ def add(place: int, value: float):
     return edit
 
 
+def add_at_end(value: float):
+    """Adds `value` to the last position of a row [1,T,V]."""
+
+    def edit(array_: np.ndarray) -> np.ndarray:
+        array_[:, -1] += np.asarray(value, array_.dtype)
+        return array_
+
+    return edit
+
+
 def put(place: int, value: float):
     def edit(array_: np.ndarray) -> np.ndarray:
         array_.flat[place] = value
@@ -51,7 +61,8 @@ def without_accumulator(lines: list[dict]) -> list[dict]:
 
 def without_step(lines: list[dict]) -> list[dict]:
     """The coupled run a step short."""
-    return [line for line in lines if (line["run"], line["step"]) != ("f32", 50)]
+    last = max(line["step"] for line in lines if line["run"] == "f32")
+    return [line for line in lines if (line["run"], line["step"]) != ("f32", last)]
 
 
 def next_float32(value: float) -> float:
@@ -108,6 +119,7 @@ CONTROLS: dict[str, Change] = {
     "test_float32_logits_are_as_exact_as_the_references": array("logits", "f32/warm/logits", times(1.0001)),
     "test_bfloat16_logits_are_as_exact_as_the_references": array("logits", "bf16/warm/logits", times(1.1)),
     "test_padding_does_not_change_the_logits": array("logits", r"f32/warm\.left/logits", times(1.0001)),
+    "test_long_rows_are_as_exact_as_the_references": array("logits", "bf16/long/logits", add_at_end(1.0)),
     "test_the_softcap_acts_once": first("logits", "softcap", max_abs_logit=times(0.99)),
     "test_the_streams_have_the_same_dtypes": first("logits", "dtypes", dtype=lambda _: "float16"),
     # gradients
@@ -124,13 +136,14 @@ CONTROLS: dict[str, Change] = {
     "test_the_clip_factor_follows_the_formula": every("optimizer", "clip", factor=times(0.9999)),
     # one_step
     "test_every_tensor_is_as_exact_as_the_references": array("one_step", r"f32/.*lora_B\.v", times(1.0001)),
+    "test_the_norm_before_clipping_is_as_exact_as_the_references": every("one_step", "norms", grad_norm=times(1.0001)),
     # trajectory
     "test_the_run_is_long_enough": Change("port", "trajectory", "step", without_step, lines=True),
-    "test_coupled_runs_stay_in_the_envelope": run_step("f32", 10, loss=times(1.001)),
+    "test_coupled_runs_stay_in_the_envelope": run_step("f32", 5, loss=times(1.001)),
     "test_the_reference_stays_in_its_own_envelope": every(
         "trajectory", "step", "reference", where=lambda x: x["run"] == "f32", loss=times(1.001)
     ),
-    "test_steps_count_the_same_tokens_at_the_same_rate": run_step("f32", 50, tokens=lambda n: n + 1),
+    "test_steps_count_the_same_tokens_at_the_same_rate": run_step("f32", 5, tokens=lambda n: n + 1),
     "test_bfloat16_runs_stay_as_close_as_the_references": run_step("bf16", 0, loss=times(1.2)),
     "test_runs_with_dropout_are_equivalent": run_step("dropout", 0, loss=times(1.05)),
     "test_the_port_does_not_converge_faster": run_step("dropout", 0, loss=times(0.85)),
@@ -151,6 +164,7 @@ CONTROLS: dict[str, Change] = {
     "test_a_lost_process_ends_the_other_and_the_run_resumes": first("sharding", "lost", equal=lambda _: False),
     # checkpoint
     "test_a_resumed_run_is_the_uninterrupted_run": first("checkpoint", "resume", equal_moments=lambda _: False),
+    "test_every_save_says_where_the_data_stand": first("checkpoint", "resume", saved_step=lambda _: None),
     "test_a_kill_loses_no_completed_save": first("checkpoint", "kill", equal=lambda _: False),
     # merge
     "test_the_ports_merge_is_the_rounded_exact_merge": array("merge", "loud/.*up_proj", lambda w: w * w.dtype.type(1.02)),

@@ -66,6 +66,7 @@ def test_a_sketch_measures_errors():
     ("rung", "key", "shape"),
     [
         ("logits", "f32/base/logits", "logits"),
+        ("logits", "f32/long/logits", "long"),
         ("logits", "f32/base/mlp", "states"),
         ("gradients", "f32/model.language_model.layers.0.mlp.up_proj.lora_A", "sketch"),
         ("merge", "trained/model.language_model.layers.0.mlp.up_proj", "block"),
@@ -74,11 +75,12 @@ def test_a_sketch_measures_errors():
 def test_reduced_arrays_match_the_schema(plan, rung, key, shape):
     """What the writer keeps of a large model is what the reader accepts."""
     probes, width = plan.probes.ids.shape
-    full = {"logits": (probes, width, plan.topology.vocabulary), "states": (probes, 4, len(plan.probes.positions), 6)}.get(
-        shape, (300, 400)
-    )
+    vocabulary, sampled = plan.topology.vocabulary, len(plan.probes.positions)
+    full = {
+        "logits": (probes, width, vocabulary), "long": (1, len(plan.probes.long), vocabulary), "states": (probes, 4, sampled, 6)
+    }.get(shape, (300, 400))  # fmt: skip
     spec = array_spec(rung, key)
-    assert spec.large == shape
+    assert spec.large == ("logits" if shape == "long" else shape)
     value = np.random.default_rng(1).standard_normal(full).astype(np.float32)
     for name, kept in reduce(spec.large, key, value, plan.probes).items():
         check_array(rung, name, kept, large=True)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -141,6 +142,15 @@ def test_probes_see_past_two_windows(plan):
     lengths = plan.probes.attention.sum(1)
     assert (lengths > 2 * plan.topology.window).sum() >= len(lengths) // 2
     assert lengths.min() <= plan.topology.window
+
+
+def test_the_long_probe_reaches_where_bfloat16_no_longer_counts(plan):
+    """It begins as probe 0 and goes on; some of its positions are not bfloat16's."""
+    probes = plan.probes
+    assert np.array_equal(probes.long[: len(probes.ids[0])], probes.ids[0])
+    positions = np.arange(len(probes.long), dtype=np.float32)
+    assert (positions.astype(ml_dtypes.bfloat16) != positions).sum() >= 8
+    assert np.array_equal(positions[:257].astype(ml_dtypes.bfloat16), positions[:257])
 
 
 def test_sizes_cannot_be_mixed_up(plan, recipe):

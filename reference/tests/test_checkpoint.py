@@ -12,14 +12,15 @@ import pytest
 import torch
 from transformers.trainer_utils import get_last_checkpoint
 
-from reference.checkpoint import resume_equality
+from reference.checkpoint import resumes
 from reference.saver import load_state, save_state, state_of, write_whole
 from reference.train import Run, train
 
 
 def test_a_resume_with_dropout_is_the_uninterrupted_run(session):
-    found = resume_equality(session, 0.1)
-    assert found.equal_loss and found.equal_adapters and found.equal_moments and found.equal_position
+    found = list(resumes(session, 0.1))
+    assert [(one.save, one.saved_step) for one in found] == [("interval", 3), ("last", 5)]
+    assert all(one.equal_loss and one.equal_adapters and one.equal_moments and one.equal_position for one in found)
 
 
 def test_a_lost_random_state_is_told_apart(session, tmp_path):
