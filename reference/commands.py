@@ -6,6 +6,7 @@ from pathlib import Path
 from transformers.trainer_utils import get_last_checkpoint
 
 from conformance.contract.errors import ContractError
+from conformance.contract.faults import chosen, of_stack, read_faults
 from conformance.contract.recipe import load_recipe
 from conformance.contract.recordings import recordings
 from conformance.contract.run_record import RUN_OF
@@ -44,6 +45,14 @@ def train(options: argparse.Namespace) -> None:
         Recorder(options.out / "bundle", recipe, plan=session.plan, progress=recording.say).attach(trainer)
         run_trainer(trainer, run.precision, checkpoint)
         save_adapter(trainer.model, options.out / "adapter")
+
+
+def faults(options: argparse.Namespace) -> None:
+    """Records what planted faults change."""
+    from reference.faults import recording as recording_faults  # no other command plants faults
+
+    faults = of_stack(chosen(read_faults(), options.ids), "reference")
+    recording_faults.record_faults(load_recipe(options.recipe), options.out, faults, recording.say)
 
 
 def _start(out: Path, *, resume: bool) -> Path | None:

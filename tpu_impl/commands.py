@@ -5,7 +5,7 @@ import argparse
 import jax
 
 from conformance.contract.errors import ContractError
-from conformance.contract.faults import chosen, read_faults
+from conformance.contract.faults import chosen, of_stack, read_faults
 from conformance.contract.recipe import load_recipe
 from conformance.contract.recordings import recordings
 from conformance.contract.run_record import RUN_OF
@@ -67,4 +67,5 @@ def faults(options: argparse.Namespace) -> None:
     """Records what planted faults change."""
     from tpu_impl.faults import recording as recording_faults  # no other command plants faults
 
-    recording_faults.record_faults(load_recipe(options.recipe), options.out, chosen(read_faults(), options.ids), recording.say)
+    faults = of_stack(chosen(read_faults(), options.ids), "port")
+    recording_faults.record_faults(load_recipe(options.recipe), options.out, faults, recording.say)

@@ -1,16 +1,21 @@
 """The catalogue of planted faults: what a stack plants and records anew, and where the ladder must see it first."""
 
+import json
 import tomllib
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from conformance.contract.bundle import BundleWriter
 from conformance.contract.errors import ContractError
 from conformance.contract.toml_records import read_record
 
 CATALOGUE = Path(__file__).parents[1] / "faults" / "catalogue.toml"
 REFUSED = "refused"  # instead of a check: the stack itself refuses to record the rung, and says why
 REFUSALS = "refused.jsonl"  # in the recorder's folder: id, rung, error
+
+Part = Callable[..., None]  # (session, writer): records a part of a rung
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +30,7 @@ class Fault:
     rung: str
     check: str  # the first that must fail
     value: float | None = None  # size of a variant
-    stack: Literal["port"] = "port"
+    stack: Literal["port", "reference"] = "port"
     start: Literal["shared", "own"] = "shared"  # "own": changes the model or what is compiled, so it needs a start of its own
     smallest: bool = False  # the smallest size of its kind that is known to be caught: a line of the sensitivity table
 
@@ -47,3 +52,32 @@ def chosen(faults: tuple[Fault, ...], ids: tuple[str, ...] | None) -> tuple[Faul
     if unknown:
         raise ContractError(f"fault {unknown[0]!r} is not in the catalogue")
     return tuple(fault for fault in faults if ids is None or fault.id in ids)
+
+
+def of_stack(faults: tuple[Fault, ...], stack: str) -> tuple[Fault, ...]:
+    """Those that are planted into `stack`."""
+    return tuple(fault for fault in faults if fault.stack == stack)
+
+
+def check_known(faults: Iterable[Fault], parts: Collection[str], plants: Collection[str]) -> None:
+    """Refuses a fault that a stack can't plant or record."""
+    for fault in faults:
+        unknown = [name for name in fault.records if name not in parts] + [name for name in (fault.plant,) if name not in plants]
+        if unknown:
+            raise ContractError(f"fault {fault.id}: {unknown[0]!r} is neither a part of a recording nor a plant")
+
+
+def record_parts(fault: Fault, parts: dict[str, Part], session, writer: BundleWriter, out: Path) -> None:
+    """Under a fault a part may end in any error: that too is how a stack shows it, and the last part that is recorded."""
+    for part in fault.records:
+        try:
+            parts[part](session, writer)
+        except Exception as error:
+            line = {"id": fault.id, "rung": rung_of(part), "error": f"{type(error).__name__}: {error}".splitlines()[0]}
+            with (out / REFUSALS).open("a") as file:
+                file.write(json.dumps(line) + "\n")
+            return
+
+
+def rung_of(part: str) -> str:
+    return part.split()[0]

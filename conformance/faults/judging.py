@@ -41,14 +41,16 @@ def judge_fault(fault: Fault, pair: Pair, recordings: Path, given: Given) -> Out
     if refused:
         # What was recorded before the refusal is a bundle too, but a stack that refuses writes none.
         return Outcome(fault, refused["rung"], REFUSED, where=refused["error"])
-    overlay = Overlay(pair.port, Bundle(recordings / fault.id))
-    finding = next(failures(pair.reference, overlay, given, overlay.recorded[0]), None)
+    clean = {"reference": pair.reference, "port": pair.port}
+    overlay = Overlay(clean[fault.stack], Bundle(recordings / fault.id))
+    sides = clean | {fault.stack: overlay}
+    finding = next(failures(sides["reference"], sides["port"], given, overlay.recorded[0]), None)
     if finding is None:
         return Outcome(fault)
     return Outcome(fault, finding.rung, finding.check, finding.used_percent, finding.where)
 
 
-def failures(reference: Bundle, port, given: Given, start: str = RUNGS[0]) -> Iterator[Finding]:
+def failures(reference, port, given: Given, start: str = RUNGS[0]) -> Iterator[Finding]:
     """Checks that fail, in the ladder's order. Rungs before `start` are those of the clean bundle, which a control has judged."""
     for rung, check in checks().values():
         if RUNGS.index(rung) >= RUNGS.index(start) and reference.has(rung) and port.has(rung):
@@ -57,7 +59,7 @@ def failures(reference: Bundle, port, given: Given, start: str = RUNGS[0]) -> It
                 yield finding
 
 
-def judged(rung: str, check: Callable, reference: Bundle, port, given: Given) -> Finding:
+def judged(rung: str, check: Callable, reference, port, given: Given) -> Finding:
     """A check that breaks on what it is given fails, as it does under pytest."""
     try:
         return run_check(rung, check, reference, port, **given)

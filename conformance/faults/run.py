@@ -6,7 +6,7 @@ from pathlib import Path
 
 from conformance.children import run_all, stack_child
 from conformance.contract.bundle import MANIFEST, Bundle
-from conformance.contract.faults import Fault, chosen, read_faults
+from conformance.contract.faults import Fault, chosen, of_stack, read_faults
 from conformance.contract.plan import make_plan
 from conformance.contract.recipe import load_recipe
 from conformance.contract.schema import RUNGS
@@ -49,23 +49,38 @@ def fixtures(pair: Pair) -> Given:
 
 
 def record(out: Path, faults: tuple[Fault, ...], jobs: int) -> None:
-    """Each recorder takes its share of the faults; they run at the same time."""
-    shares = [share for job in range(jobs) if (share := faults[job::jobs])]
-    for job in range(jobs):
-        shutil.rmtree(out / f"{RECORDINGS}-{job}", ignore_errors=True)
-    commands = {f"port {job}": _command(out, job, share) for job, share in enumerate(shares)}
-    run_all(stack_child(label, command) for label, command in commands.items())
+    """Each of the port's recorders takes its share of the faults, then the reference's takes its own."""
+    shares = {f"port {job}": share for job in range(jobs) if (share := of_stack(faults, "port")[job::jobs])}
+    run_all(stack_child(name, _command(out, name, share)) for name, share in shares.items())
+    if own := of_stack(faults, "reference"):
+        run_all([stack_child("reference", _command(out, "reference", own))])
 
 
-def _command(out: Path, job: int, share: Iterable[Fault]) -> list[str]:
-    ids = ",".join(fault.id for fault in share)
-    return [MODULES["port"], "faults", "--recipe", str(out / "recipe.toml"), "--out", str(out / f"{RECORDINGS}-{job}"), "--ids", ids]
+def _command(out: Path, name: str, share: Iterable[Fault]) -> list[str]:
+    """Of a recorder, whose folder is emptied first."""
+    ids, recordings = ",".join(fault.id for fault in share), recordings_of(out, name)
+    shutil.rmtree(recordings, ignore_errors=True)
+    return [MODULES[name.split()[0]], "faults", "--recipe", str(out / "recipe.toml"), "--out", str(recordings), "--ids", ids]
+
+
+def recordings_of(out: Path, name: str) -> Path:
+    return out / f"{RECORDINGS}-{name.replace(' ', '-')}"
 
 
 def a_third(faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
-    """Every third fault of each rung, so that every rung has some."""
-    return tuple(fault for rung in RUNGS for fault in [one for one in faults if one.rung == rung][::3])
+    """A third of each rung's, so that every rung has some: of those that share a start, which is quicker, where they are enough."""
+    return tuple(fault for rung in RUNGS for fault in _third([one for one in faults if one.rung == rung]))
+
+
+def _third(faults: list[Fault]) -> list[Fault]:
+    """Spread evenly, rounded up."""
+    count = -(-len(faults) // 3)
+    shared = [fault for fault in faults if fault.start == "shared"]
+    chosen = shared if len(shared) >= count else faults
+    return [chosen[index * len(chosen) // count] for index in range(count)]
 
 
 def folder_of(out: Path, faults: tuple[Fault, ...], fault: Fault, jobs: int) -> Path:
-    return out / f"{RECORDINGS}-{faults.index(fault) % jobs}"
+    """Where `record` has put it."""
+    own = of_stack(faults, fault.stack)
+    return recordings_of(out, "reference" if fault.stack == "reference" else f"port {own.index(fault) % jobs}")

@@ -1,6 +1,6 @@
 """Faults of checkpoints, merging and generation."""
 
-from tpu_impl.faults.seams import Edit, one
+from conformance.contract.seams import Edit, one
 
 MERGE, GENERATE = "tpu_impl.merge", "tpu_impl.generate:generate"
 MERGED = f"{MERGE}:Merged.__getitem__"

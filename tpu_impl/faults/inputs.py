@@ -1,6 +1,6 @@
 """Faults of tokens, batches, weights and adapters."""
 
-from tpu_impl.faults.seams import Edit, one
+from conformance.contract.seams import Edit, one
 
 DATA, MODEL, ADAPTER, LORA = "tpu_impl.data", "tpu_impl.model", "tpu_impl.adapter", "tpu_impl.lora"
 UNCHECKED = Edit(f"{ADAPTER}:attach_adapter", "    check_adapted(adapted, recipe)\n", "")  # stock: nothing compares with the recipe

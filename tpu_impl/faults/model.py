@@ -1,6 +1,6 @@
 """Faults of the forward pass and of generation's cache."""
 
-from tpu_impl.faults.seams import Edit, one
+from conformance.contract.seams import Edit, one
 
 TUNIX = "tunix.models.gemma4.model"
 BLOCK, LAYER, LOGITS = f"{TUNIX}:Attention.block", f"{TUNIX}:DecoderLayer.block", "tpu_impl.model:logits_of"
@@ -53,6 +53,9 @@ FORWARD = {
     ),
     "rope not padded": one(f"{TUNIX}:apply_rope", "(2.0 / head_dim)", "(1.0 / rope_angles)"),
     "positions in bfloat16": one(f"{TUNIX}:apply_rope", "jnp.newaxis] / timescale", "jnp.newaxis].astype(jnp.bfloat16) / timescale"),
+    "positions in the stream's dtype": one(
+        f"{TUNIX}:apply_rope", "jnp.newaxis] / timescale", "jnp.newaxis].astype(inputs.dtype) / timescale"
+    ),
     "exact gelu": one(f"{TUNIX}:FeedForward.block", "nnx.gelu(self.gate_proj(x))", "nnx.gelu(self.gate_proj(x), approximate=False)"),
     "embedding scale in bfloat16": one(f"{TUNIX}:Embedder.encode", ".astype(x.dtype)", ".astype(jnp.bfloat16).astype(x.dtype)"),
     "embedding scale times": one(f"{TUNIX}:Embedder.encode", "jnp.sqrt(x.shape[-1])", "(VALUE * jnp.sqrt(x.shape[-1]))"),

@@ -1,8 +1,7 @@
 """Parts of a recording that can be recorded alone: what a fault names in `records`."""
 
-from collections.abc import Callable
-
 from conformance.contract.bundle import BundleWriter
+from conformance.contract.faults import Part
 from conformance.contract.run_record import DEFAULT_DROPOUT
 from tpu_impl.record_after import record_choices, record_merged, record_merged_logits, record_resume
 from tpu_impl.record_inputs import record_consumed, record_padding, record_tokens, record_variants
@@ -10,6 +9,7 @@ from tpu_impl.record_model import (
     probe_state,
     record_facts,
     record_frozen,
+    record_long,
     record_own_init,
     record_paddings,
     record_scale,
@@ -30,8 +30,6 @@ from tpu_impl.record_training import (
     record_warm,
 )
 from tpu_impl.session import Session
-
-Part = Callable[[Session, BundleWriter], None]
 
 
 def _dropout(session: Session, writer: BundleWriter) -> None:
@@ -61,6 +59,8 @@ PARTS: dict[str, Part] = {
     "logits bf16 warm": lambda session, writer: record_state(session, writer, "bf16", "warm"),
     "logits f32 dtypes": lambda session, writer: _dtypes(session, writer, "f32"),
     "logits bf16 dtypes": lambda session, writer: _dtypes(session, writer, "bf16"),
+    "logits f32 long": lambda session, writer: record_long(session, writer, "f32"),
+    "logits bf16 long": lambda session, writer: record_long(session, writer, "bf16"),
     "logits paddings": record_paddings,
     "gradients warm": record_warm,
     "gradients orders": record_orders,
@@ -82,7 +82,3 @@ PARTS: dict[str, Part] = {
 
 # What is about the training run itself; merging and generation take the clean run's adapter.
 TRAINING = ("batches consumed", "adapters frozen", "trajectory f32")
-
-
-def rung_of(part: str) -> str:
-    return part.split()[0]

@@ -6,9 +6,10 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from conformance.contract.faults import Fault
+from conformance.contract.seams import Edit, edited
 from tpu_impl.corrections import Corrections
 from tpu_impl.faults import after, inputs, model, training
-from tpu_impl.faults.seams import Edit, edited, without
+from tpu_impl.faults.seams import without
 
 Plant = Callable[[float | None], AbstractContextManager]
 EDITS: dict[str, tuple[Edit, ...]] = inputs.EDITS | model.EDITS | training.EDITS | after.EDITS

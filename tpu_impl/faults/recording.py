@@ -1,6 +1,5 @@
 """One process that plants fault after fault and records, under each, only what the catalogue says that it changes."""
 
-import json
 import os
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -9,13 +8,12 @@ from pathlib import Path
 import jax
 
 from conformance.contract.bundle import BundleWriter
-from conformance.contract.errors import ContractError
-from conformance.contract.faults import REFUSALS, Fault
+from conformance.contract.faults import Fault, check_known, record_parts
 from conformance.contract.progress import Progress, timed
 from conformance.contract.recipe import Recipe
 from tpu_impl import optimizer
 from tpu_impl.environment import environment, prepare_process
-from tpu_impl.faults.parts import PARTS, TRAINING, rung_of
+from tpu_impl.faults.parts import PARTS, TRAINING
 from tpu_impl.faults.plants import PLANTS, planted
 from tpu_impl.session import Session
 
@@ -25,7 +23,7 @@ PROGRAMS = "programs"
 def record_faults(recipe: Recipe, out: Path, faults: Iterable[Fault], progress: Progress) -> None:
     """Writes OUT/<id>/, a bundle of some parts, for every fault; and a line in OUT/refused.jsonl for what a stack refuses."""
     faults = sorted(faults, key=lambda fault: fault.start == "own")  # first those that share the clean session's programs
-    _check(faults)
+    check_known(faults, PARTS, PLANTS)
     out.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(out / PROGRAMS))  # keyed by the program's text: no fault meets another's
     prepare_process()
@@ -37,13 +35,6 @@ def record_faults(recipe: Recipe, out: Path, faults: Iterable[Fault], progress: 
                 _record(fault, clean, out)
 
 
-def _check(faults: list[Fault]) -> None:
-    for fault in faults:
-        unknown = [name for name in fault.records if name not in PARTS] + [name for name in (fault.plant,) if name not in PLANTS]
-        if unknown:
-            raise ContractError(f"fault {fault.id}: {unknown[0]!r} is neither a part of a recording nor a plant")
-
-
 def _record(fault: Fault, clean: Session, out: Path) -> None:
     with ExitStack() as stack:
         stack.enter_context(_forgotten(fault))
@@ -52,20 +43,8 @@ def _record(fault: Fault, clean: Session, out: Path) -> None:
         _share(session, clean, fault)
         path = out / fault.id
         writer = stack.enter_context(BundleWriter(path, stack=fault.stack, recipe=clean.recipe, plan=clean.plan))
-        _record_parts(fault, session, writer, out)
+        record_parts(fault, PARTS, session, writer, out)
         writer.manifest(**environment())
-
-
-def _record_parts(fault: Fault, session: Session, writer: BundleWriter, out: Path) -> None:
-    """Under a fault a part may end in any error: that too is how a stack shows it, and the last part that is recorded."""
-    for part in fault.records:
-        try:
-            PARTS[part](session, writer)
-        except Exception as error:
-            line = {"id": fault.id, "rung": rung_of(part), "error": f"{type(error).__name__}: {error}".splitlines()[0]}
-            with (out / REFUSALS).open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            return
 
 
 def _share(session: Session, clean: Session, fault: Fault) -> None:

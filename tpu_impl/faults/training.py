@@ -1,6 +1,6 @@
 """Faults of gradients, optimizer, single steps and whole runs."""
 
-from tpu_impl.faults.seams import Edit, one
+from conformance.contract.seams import Edit, one
 
 OPTIMIZER, STEP, TRAIN = "tpu_impl.optimizer", "tpu_impl.step", "tpu_impl.train"
 CLIP, ADAM, TABLES = f"{OPTIMIZER}:clip_as_torch", f"{OPTIMIZER}:adamw_as_torch", f"{OPTIMIZER}:_tables"

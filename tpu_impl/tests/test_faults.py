@@ -6,22 +6,22 @@ import numpy as np
 import pytest
 
 from conformance.contract.errors import ContractError
-from conformance.contract.faults import read_faults
+from conformance.contract.faults import of_stack, read_faults
+from conformance.contract.seams import Edit, edited, function_at
 from tpu_impl import data
 from tpu_impl.corrections import ALL, Corrections
 from tpu_impl.faults.parts import PARTS
 from tpu_impl.faults.plants import EDITS, PLANTS, planted
 from tpu_impl.faults.recording import record_faults
-from tpu_impl.faults.seams import Edit, _function, edited
 
-FAULTS = read_faults()
+FAULTS = of_stack(read_faults(), "port")
 SHARDED = {"split_by_rule", "constrained_streams", "whole_rows"}  # not planted yet: their rung takes minutes on every mesh
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
 def test_a_plant_is_there_and_gone(fault):
     """While planted another code runs or a correction is off; afterwards all is as before."""
-    functions = [_function(edit.place) for edit in EDITS.get(fault.plant, ())]
+    functions = [function_at(edit.place) for edit in EDITS.get(fault.plant, ())]
     before = [function.__code__ for function in functions]
     with planted(fault):
         changed = [function.__code__ is not code for function, code in zip(functions, before, strict=True)]

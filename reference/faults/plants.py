@@ -1,0 +1,28 @@
+"""The table of the reference's plants: a name in the catalogue -> the words that are changed."""
+
+from contextlib import AbstractContextManager
+
+from conformance.contract.faults import Fault
+from conformance.contract.seams import Edit, edited, one
+
+DATA, TRAIN, MERGE, ADAPTER = "reference.data", "reference.train", "reference.merge", "reference.adapter"
+
+EDITS: dict[str, tuple[Edit, ...]] = {
+    # TRL's default: every token is a target.
+    "loss over all": one(f"{DATA}:tokenise", 'assistant_only_loss=scope == "assistant"', "assistant_only_loss=False"),
+    # The Trainer's default sampler draws an order of its own.
+    "rows shuffled": one(
+        f"{TRAIN}:ReferenceTrainer._get_train_sampler", "return SequentialSampler(", "return torch.utils.data.RandomSampler("
+    ),
+    "last step not filled": one(f"{DATA}:arrange", "for row in shard]", "for row in shard if row != EMPTY]"),
+    "no rank stabilisation": one(f"{ADAPTER}:lora_config", "use_rslora=recipe.adapter.rslora", "use_rslora=False"),
+    # TRL with Gemma4ForConditionalGeneration, which says accepts_loss_kwargs = False. The oracle's loss is not TRL's, and stays.
+    "mean of micro-batch means": one(f"{TRAIN}:make_trainer", "token_weighted=token_weighted", 'token_weighted=run.precision == "f64"'),
+    "eps": one(f"{TRAIN}:trainer_config", "adam_epsilon=optimizer.eps", "adam_epsilon=VALUE"),
+    "data not skipped": one(f"{TRAIN}:trainer_config", "max_steps=", "ignore_data_skip=True, max_steps="),
+    "unloaded, not merged": one(f"{MERGE}:merged_weights", "model.merge_and_unload()", "model.unload()"),
+}  # fmt: skip
+
+
+def planted(fault: Fault) -> AbstractContextManager:
+    return edited(EDITS[fault.plant], fault.value)

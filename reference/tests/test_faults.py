@@ -1,0 +1,33 @@
+"""The reference's plants: each finds its place in the source and leaves nothing behind; what TRL does by itself shows."""
+
+import pytest
+
+from conformance.contract.faults import of_stack, read_faults
+from conformance.contract.seams import function_at
+from reference.data import tokenise
+from reference.faults.parts import PARTS
+from reference.faults.plants import EDITS, planted
+
+FAULTS = {fault.id: fault for fault in of_stack(read_faults(), "reference")}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_a_plant_is_there_and_gone(fault):
+    functions = [function_at(edit.place) for edit in EDITS[fault.plant]]
+    before = [function.__code__ for function in functions]
+    with planted(fault):
+        assert all(function.__code__ is not code for function, code in zip(functions, before, strict=True))
+    assert [function.__code__ for function in functions] == before
+
+
+def test_every_part_and_plant_of_the_catalogue_is_known_and_used():
+    assert {part for fault in FAULTS.values() for part in fault.records} == set(PARTS)
+    assert {fault.plant for fault in FAULTS.values()} == set(EDITS)
+
+
+def test_a_plant_acts(session):
+    """Control: under TRL's default every token of a row is a target, but for BOS."""
+    with planted(FAULTS["reference-loss-over-all"]):
+        rows = tokenise(session.plan, session.base(), session.tokenizer)
+    assert all(row.loss_mask[1:].all() for row in rows.values())
+    assert not all(row.loss_mask[1:].all() for row in session.rows.values())
