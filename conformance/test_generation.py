@@ -43,6 +43,17 @@ def test_the_cache_changes_nothing(judge, stacks):
         judge.same(bundle.stack, ids(bundle, "f32"), ids(bundle, "f32.nocache"))
 
 
+def test_the_cache_keeps_the_log_probabilities(judge, reference, stacks, plan, limits):
+    """Each token's log-probability with the key-value cache is that of one forward pass over the same ids, in each stack."""
+    judge.measure_in("largest difference of a log-probability")
+    limit = limits["exchange"].value * logit_error(reference, plan, "f32", "f64")
+    for bundle in stacks:
+        written = ids(bundle, "f32") >= 0
+        cached, whole = (wide(bundle.array("generation", f"f32/{key}")) for key in ("logprobs", "forced_logprobs"))
+        for prompt in range(len(written)):
+            judge.within(f"{bundle.stack}, prompt {prompt}", np.abs(cached - whole)[prompt][written[prompt]].max(initial=0), limit)
+
+
 def test_prompts_stop_in_both_ways(judge, stacks):
     """At least 4 prompts end by EOS and at least 4 by length, in both stacks at the same token."""
     for bundle in stacks:

@@ -37,7 +37,7 @@ def steps(bundle: Bundle, recipe: Recipe) -> Iterator[Step]:
     has a check of its own: the order of its sum is the stack's, and the square in v would double its error.
     """
     factors = {(line["case"], line["step"]): line["factor"] for line in bundle.lines("optimizer", "clip")}
-    for case in optimizer_cases():
+    for case in optimizer_cases(recipe.optimizer.clip_norm):
         params, m, v = case.params, case.m, case.v
         for index, (grads, rate) in enumerate(zip(case.grads, case.learning_rates, strict=True)):
             number, factor = case.step + index + 1, factors[(case.name, index)]
@@ -97,23 +97,23 @@ def test_the_cases_lie_on_both_sides_of_the_clip(judge, reference, recipe):
 
 
 def test_wrong_constants_are_told_apart(judge, reference, recipe, limits):
-    """Control: eps x 10, either beta, weight decay 0.01 and a missing clip are far over the limit."""
+    """Control: eps x 10, either beta, weight decay 0.01 and half the clip are far over the limit."""
     wrong = {
         "eps": recipe.optimizer.eps * 10,
-        "beta1": 0.95,
-        "beta2": 0.9995,
+        "beta1": 1 - (1 - recipe.optimizer.beta1) / 2,
+        "beta2": 1 - (1 - recipe.optimizer.beta2) / 2,
         "weight_decay": recipe.optimizer.weight_decay + 0.01,
-        "clip_norm": None,
+        "clip_norm": (recipe.optimizer.clip_norm or 1.0) / 2,
     }
     for name, value in wrong.items():
         optimizer = dataclasses.replace(recipe.optimizer, **{name: value})
-        judge.above(f"{name} = {value}", _worst_error(reference, optimizer), 10 * limits["optimizer_ulp"].value)
+        judge.above(f"{name} = {value}", _worst_error(reference, recipe, optimizer), 10 * limits["optimizer_ulp"].value)
 
 
-def _worst_error(bundle, optimizer) -> float:
+def _worst_error(bundle, recipe, optimizer) -> float:
     """Largest error of the recorded updates against the formula with other constants, in ulp of the parameter."""
     worst = 0.0
-    for case in optimizer_cases():
+    for case in optimizer_cases(recipe.optimizer.clip_norm):
         rate = float(np.float32(case.learning_rates[0]))
         applied = apply(case.grads[0], case.params, case.m, case.v, case.step + 1, rate, optimizer)
         got = bundle.array("optimizer", f"{case.name}/0/update")

@@ -97,7 +97,7 @@ def _write_gradients(writer: BundleWriter, variant: str, found: StepGradients, *
 
 def record_optimizer(session: Session, writer: BundleWriter) -> None:
     trainer = session.trainer(session.initial, Run())
-    for case in optimizer_cases():
+    for case in optimizer_cases(session.recipe.optimizer.clip_norm):
         for index, step in enumerate(run_chain(trainer, case)):
             for key in ("update", "m", "v"):
                 writer.array("optimizer", f"{case.name}/{index}/{key}", getattr(step, key))

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from conformance.contract.bundle import Bundle, BundleWriter, ExchangeWriter
-from conformance.contract.choices import FOLDERS, write_choices, write_forced, write_merged_tensors
+from conformance.contract.choices import FOLDERS, write_choices, write_forced, write_merged_tensors, write_own_forced
 from conformance.contract.draws import loud_adapter
 from conformance.contract.run_record import DEFAULT_DROPOUT
 from tpu_impl.adapter import load_adapter
@@ -77,7 +77,7 @@ def record_choices(session: Session, writer: BundleWriter, precision: str) -> No
     model = load_checkpoint(session.merged, precision)
     choices = generate(model, session.plan)
     write_choices(writer, session.plan, precision, choices)
-    writer.array("generation", f"{precision}/forced_argmax", forced(model, session.plan, choices.ids_GK)[0])
+    write_own_forced(writer, precision, *forced(model, session.plan, choices.ids_GK))
     if precision == "f32":
         writer.array("generation", "f32/top2_gap", choices.gaps_GK)
         writer.array("generation", "f32.nocache/ids", generate_uncached(model, session.plan, choices.ids_GK))

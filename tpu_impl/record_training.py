@@ -81,7 +81,7 @@ def _write_gradients(session: Session, writer: BundleWriter, variant: str, found
 
 
 def record_optimizer(session: Session, writer: BundleWriter) -> None:
-    for case in optimizer_cases():
+    for case in optimizer_cases(session.recipe.optimizer.clip_norm):
         for index, step in enumerate(run_chain(session.recipe, case)):
             for key in ("update", "m", "v"):
                 writer.array("optimizer", f"{case.name}/{index}/{key}", getattr(step, key))

@@ -58,6 +58,12 @@ def write_choices(writer: BundleWriter, plan: Plan, precision: str, choices: Cho
         writer.line("generation", "stops", precision=precision, prompt=prompt, reason=reason, new_tokens=count)
 
 
+def write_own_forced(writer: BundleWriter, precision: str, argmax_GK: np.ndarray, choices: Choices) -> None:
+    """What a stack's own ids weigh in one forward pass, without the cache that they were chosen with."""
+    writer.array("generation", f"{precision}/forced_argmax", argmax_GK)
+    writer.array("generation", f"{precision}/forced_logprobs", choices.logprobs_GK)
+
+
 def write_forced(writer, precision: str, argmax_GK: np.ndarray, choices: Choices) -> None:
     """Into the exchange: what the peer's ids weighed here."""
     for key, value in (("argmax", argmax_GK), ("gap", choices.gaps_GK), ("logprobs", choices.logprobs_GK)):

@@ -8,8 +8,8 @@ from conformance.contract.draws import Tensors, philox
 
 SHAPES = {"a.lora_A": (12, 20), "a.lora_B": (32, 12), "b.lora_A": (12, 28), "b.lora_B": (8, 12)}
 STEPS = 4
-# Case -> (smallest, largest gradient element, global norm). The clip of the recipes is 1.0: below it, just above it (where the
-# 1e-6 beside the norm weighs most) and far above it.
+# Case -> (smallest, largest gradient element before scaling, global norm as a multiple of the recipe's clip): below it, just above
+# it (where the 1e-6 beside the norm weighs most) and far above it.
 CASES = {
     "plain_below_clip": (1e-4, 1e-2, 0.5),
     "just_above_clip": (1e-4, 1e-2, 1.001),
@@ -32,8 +32,9 @@ class OptimizerCase:
     learning_rates: tuple[float, ...]
 
 
-def optimizer_cases() -> tuple[OptimizerCase, ...]:
-    return tuple(_case(name, *spec) for name, spec in CASES.items())
+def optimizer_cases(clip_norm: float | None) -> tuple[OptimizerCase, ...]:
+    """On both sides of the recipe's clip; without one, as if it were 1."""
+    return tuple(_case(name, low, high, norm * (clip_norm or 1.0)) for name, (low, high, norm) in CASES.items())
 
 
 def _case(name: str, low: float, high: float, norm: float) -> OptimizerCase:

@@ -88,7 +88,7 @@ ARRAYS: tuple[ArraySpec, ...] = (
         "generation",
         (r"(f32|bf16)/ids", "int32", "GK"), (r"f32\.nocache/ids", "int32", "GK"),
         (r"(f32|bf16)/logprobs", "float32", "GK"), (r"f32/top2_gap", "float32", "GK"),
-        (r"(f32|bf16)/forced_argmax", "int32", "GK"),
+        (r"(f32|bf16)/forced_argmax", "int32", "GK"), (r"(f32|bf16)/forced_logprobs", "float32", "GK"),
     ),
     *_arrays(
         "exchange",

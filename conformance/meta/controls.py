@@ -180,6 +180,7 @@ CONTROLS: dict[str, Change] = {
     "test_float32_tokens_are_equal": array("generation", "f32/ids", add(0, 1)),
     "test_log_probabilities_agree": array("exchange", "forced/f32/logprobs", add(0, 0.1)),
     "test_the_cache_changes_nothing": array("generation", r"f32\.nocache/ids", add(0, 1)),
+    "test_the_cache_keeps_the_log_probabilities": array("generation", "f32/forced_logprobs", add(0, 0.05)),
     "test_prompts_stop_in_both_ways": every("generation", "stops", reason=lambda _: "length"),
     "test_stops_are_equal": first("generation", "stops", new_tokens=lambda n: n - 1),
     "test_float32_choices_follow_the_token_rule": array("exchange", "forced/f32/argmax", lambda ids: ids + 1),

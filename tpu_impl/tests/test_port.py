@@ -43,7 +43,7 @@ def test_rematerialisation_before_the_adapters_is_refused():
 
 def test_the_stock_chain_is_not_torchs():
     """optax's clip and AdamW give other updates than the port's on the contract's gradients."""
-    case = optimizer_cases()[1]
+    case = optimizer_cases(1.0)[1]
     ours = run_chain(RECIPE, case)[0].update
     rates = (0.0,) * case.step + case.learning_rates
     stock = Chain(RECIPE.optimizer, rates, corrections=dataclasses.replace(ALL, torch_clip=False, torch_adamw=False))
