@@ -162,10 +162,10 @@ def own_init(model, recipe: Recipe, seed: int, corrections: Corrections = ALL) -
         if id(variable) not in values:  # one variable, one draw: what two weights share shows
             values[id(variable)] = initializer(rngs.params(), variable.shape, jnp.float32)
         drawn[tensor.name] = tensor.read(values[id(variable)])
-    return [_statistics(weight, seed, drawn) for weight in lora_weights(model)]
+    return [init_statistics(weight, seed, drawn) for weight in lora_weights(model)]
 
 
-def _statistics(weight: str, seed: int, drawn: dict[str, np.ndarray]) -> InitStatistics:
+def init_statistics(weight: str, seed: int, drawn: dict[str, np.ndarray]) -> InitStatistics:
     a, b = drawn[f"{weight}.lora_A"], drawn[f"{weight}.lora_B"]
     spread = (float(a.std(dtype=np.float64)), float(np.abs(a).max()), a.shape[1], float(np.abs(b).max()))
     return InitStatistics(weight, seed, *spread, sha256_array(a))

@@ -25,25 +25,25 @@ def record_gradients(session: Session, writer: BundleWriter) -> None:
 
 def record_warm(session: Session, writer: BundleWriter) -> None:
     found = step_gradients(session.adapted(session.warm.adapter), warm_batches(session))
-    _write_gradients(session, writer, "warm", found, prefix="f32")
+    write_gradients(session, writer, "warm", found, prefix="f32")
 
 
 def record_orders(session: Session, writer: BundleWriter) -> None:
     """The same step in other orders of summation, and with loss over the prompt too."""
     model = session.adapted(session.warm.adapter)
     for variant, batches in variant_batches(session).items():
-        _write_gradients(session, writer, variant, step_gradients(model, batches), prefix=f"f32.{variant}")
+        write_gradients(session, writer, variant, step_gradients(model, batches), prefix=f"f32.{variant}")
 
 
 def record_remat(session: Session, writer: BundleWriter, policy: str) -> None:
     model = session.adapted(session.warm.adapter)
     set_remat(model, policy)
-    _write_gradients(session, writer, f"remat={policy}", step_gradients(model, warm_batches(session)), prefix=f"f32.remat={policy}")
+    write_gradients(session, writer, f"remat={policy}", step_gradients(model, warm_batches(session)), prefix=f"f32.remat={policy}")
     set_remat(model, "none")
 
 
 def record_cold(session: Session, writer: BundleWriter) -> None:
-    _write_gradients(session, writer, "cold", step_gradients(session.adapted(session.initial), warm_batches(session)), prefix="cold")
+    write_gradients(session, writer, "cold", step_gradients(session.adapted(session.initial), warm_batches(session)), prefix="cold")
 
 
 def variant_batches(session: Session) -> dict[str, list[Batch]]:
@@ -69,7 +69,7 @@ def _filled(step: Step, rows: int) -> Step:
     return Step(step.index, tuple(((*micro[0], *(EMPTY,) * (rows - len(micro[0]))),) for micro in step.micros))
 
 
-def _write_gradients(session: Session, writer: BundleWriter, variant: str, found: StepGradients, *, prefix: str) -> None:
+def write_gradients(session: Session, writer: BundleWriter, variant: str, found: StepGradients, *, prefix: str) -> None:
     session.progress(f"gradients {variant}: norm {found.grad_norm:.6g}")
     for tensor, value in found.gradients.items():
         writer.array("gradients", f"{prefix}/{tensor}", value)
