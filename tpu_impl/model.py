@@ -113,10 +113,10 @@ def load_checkpoint(folder: Path, precision: str = "f32", corrections: Correctio
         )  # fmt: skip
     # Tunix pins each array to a device. jit compiles a program of its own for pinned inputs, and its outputs are pinned too.
     nnx.update(model, jax.tree.map(lambda value: jnp.asarray(np.asarray(value)), nnx.state(model)))
-    return watch(_hashable(model))
+    return watch(hashable(model))
 
 
-def _hashable(model: gemma4.Gemma4) -> gemma4.Gemma4:
+def hashable(model: gemma4.Gemma4) -> gemma4.Gemma4:
     """Tunix keeps two constants of the graph in a list and a set, which no cache of compiled functions can look up."""
     model.kv_cache_sharing_patterns = tuple(model.kv_cache_sharing_patterns)
     model.shared_layer_origins = frozenset(model.shared_layer_origins)
