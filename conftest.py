@@ -84,7 +84,8 @@ def _commands(option) -> Commands:
 def _rung_recorded(bundle: Bundle, request) -> Bundle:
     rung = rung_of(request.node)
     if rung and not bundle.has(rung):
-        pytest.skip(f"{bundle.stack} recorded no {rung}")
+        refused = bundle.not_recorded.get(rung)
+        pytest.skip(f"{bundle.stack} recorded no {rung}" + (f": {refused}" if refused else ""))
     return bundle
 
 

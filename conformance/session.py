@@ -8,7 +8,7 @@ from rich.console import Console
 from conformance.certificate import Refusal, certify, write_certificate
 from conformance.contract.schema import RUNGS
 from conformance.findings import Finding, Verdict
-from conformance.terminal import print_ladder
+from conformance.terminal import print_ladder, print_not_recorded
 
 
 def unbuilt(findings: list[Finding], *, deselected: bool) -> list[Finding]:
@@ -34,6 +34,8 @@ def finish(session: pytest.Session) -> None:
     if out:
         _write(config, ladder, out, console)
     print_ladder(ladder.findings, console)
+    if pair := getattr(config, "pair", None):
+        print_not_recorded((pair.reference, pair.port), console)
 
 
 def _write(config: pytest.Config, ladder, out: Path, console: Console) -> None:

@@ -1,11 +1,12 @@
 """The ladder in the terminal: one line a rung, then what was not proven, then what failed. Needs 100 columns and no colour."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from conformance.contract.bundle import Bundle
 from conformance.findings import Finding, Verdict
 from conformance.judge import explain
 from conformance.summary import RungSummary, count, summarise
@@ -21,6 +22,13 @@ def print_ladder(findings: Sequence[Finding], console: Console) -> None:
         if finding.verdict is Verdict.FAIL:
             console.print(Text("\n" + explain(finding)))
     console.print(Text("\n" + counts_line(findings), style="bold"))
+
+
+def print_not_recorded(bundles: Iterable[Bundle], console: Console) -> None:
+    """What a stack could not do, in its own words."""
+    for bundle in bundles:
+        for part, error in bundle.not_recorded.items():
+            console.print(Text(f"{bundle.stack} could not record {part}: {error}"))
 
 
 def counts_line(findings: Sequence[Finding]) -> str:

@@ -159,6 +159,11 @@ class Bundle:
         return self.manifest["stack"]
 
     @property
+    def not_recorded(self) -> dict[str, str]:
+        """Rung, or part of one -> the error with which the stack could not do it. A recorder that has such parts says so."""
+        return self.manifest.get("not_recorded", {})
+
+    @property
     def recipe(self) -> Recipe:
         """The recipe as recorded; its paths start from where they did on the recording machine."""
         values = json.loads((self.path / "recipe.json").read_text())

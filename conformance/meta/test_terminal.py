@@ -2,6 +2,7 @@
 
 import io
 import re
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -10,7 +11,7 @@ from conformance.contract.schema import RUNGS
 from conformance.findings import Verdict
 from conformance.meta.synthetic import failing_finding, open_finding, passing_findings
 from conformance.summary import ALL_PASS, CHECK_FAILED, NOT_DECIDED, exit_code, summarise
-from conformance.terminal import percent, print_ladder
+from conformance.terminal import percent, print_ladder, print_not_recorded
 
 
 def printed(findings, *, color: bool = False) -> str:
@@ -40,6 +41,14 @@ def test_failures_and_reasons_are_told():
     for part in ("port, layers.3.mlp.up_proj", "0.0589", "0.14423", "parity explain adapters", "sharding: not built yet"):
         assert part in text
     assert text.rstrip().endswith("0 pass, 1 fail, 0 inconclusive, 1 not proven")
+
+
+def test_what_a_stack_could_not_do_is_told():
+    """In the error's own words; nothing for a stack that could do all."""
+    bundles = [SimpleNamespace(stack=stack, not_recorded=parts) for stack, parts in (("reference", {}), ("port", {"merge": "[x]"}))]
+    console = Console(file=io.StringIO(), width=100)
+    print_not_recorded(bundles, console)
+    assert console.file.getvalue() == "port could not record merge: [x]\n"
 
 
 def test_brackets_are_text():

@@ -1,6 +1,5 @@
 """The port on meshes: a small Gemma 4 (a local and a global layer of the tiny one) on 8 CPU devices, in one process and in two."""
 
-import dataclasses
 import json
 import math
 import signal
@@ -15,12 +14,12 @@ from jax.sharding import NamedSharding
 from tunix.sft.sharding_utils import get_sharding
 
 from conformance.contract.bundle import Bundle
-from conformance.contract.checkpoint_files import SINGLE, read_tensors, write_file
 from conformance.contract.errors import ContractError
 from conformance.contract.recipe import Sharding, load_recipe
 from conformance.contract.recipe_writer import write_recipe
 from conformance.contract.sharding import MESHES, Mesh, sharding_recipe, split_axes
 from conformance.contract.topology import read_topology
+from fixtures.two_layers import cut
 from tpu_impl.abstract import RANK, abstract_leaves, topology_31b
 from tpu_impl.adapter import attach_adapter
 from tpu_impl.layout import base_tensors, lora_tensors
@@ -31,7 +30,6 @@ from tpu_impl.sharding import ROWS_SPEC, abstract_mesh, fitted_spec, own_rows, s
 from tpu_impl.tests.on_8_devices import TRAINED_STEPS
 
 RECIPE = load_recipe(Path(__file__).parents[2] / "conformance" / "recipes" / "tiny.toml")
-KEPT_LAYERS = {0: 0, 5: 1}  # a local and a global layer of the tiny checkpoint
 RECORDED = ("weights", "logits", "gradients")  # by `record` on a mesh
 ROUNDING = 1e-5  # of a gradient; sums over 8 devices come in another order
 
@@ -40,26 +38,7 @@ ROUNDING = 1e-5  # of a gradient; sums over 8 devices come in another order
 def small(tmp_path_factory) -> Path:
     """The sharding rung's recipe file, for a checkpoint of two layers."""
     folder = tmp_path_factory.mktemp("small")
-    for path in RECIPE.checkpoint_dir.iterdir():
-        if not path.name.startswith("model"):
-            (folder / path.name).write_bytes(path.read_bytes())
-    config = json.loads((folder / "config.json").read_text())
-    kinds = config["text_config"]["layer_types"]
-    config["text_config"] |= {"num_hidden_layers": len(KEPT_LAYERS), "layer_types": [kinds[layer] for layer in KEPT_LAYERS]}
-    (folder / "config.json").write_text(json.dumps(config))
-    write_file(folder / SINGLE, dict(_kept(read_tensors(RECIPE.checkpoint_dir))), {"format": "pt"})
-    model = dataclasses.replace(RECIPE.model, checkpoint=str(folder))
-    return write_recipe(folder / "recipe.toml", sharding_recipe(dataclasses.replace(RECIPE, model=model)))
-
-
-def _kept(tensors: dict):
-    for name, value in tensors.items():
-        before, layers, after = name.partition("layers.")
-        layer, _, rest = after.partition(".")
-        if not layers:
-            yield name, value
-        elif int(layer) in KEPT_LAYERS:
-            yield f"{before}layers.{KEPT_LAYERS[int(layer)]}.{rest}", value
+    return write_recipe(folder / "recipe.toml", sharding_recipe(cut(RECIPE, folder)))
 
 
 @pytest.fixture(scope="module")
