@@ -41,7 +41,7 @@ def train(options: argparse.Namespace) -> None:
         save_every=options.save_every,
     )  # fmt: skip
     with Session(recipe, recording.say) as session, ending_together():
-        trainer = session.trainer(session.initial, run, out=options.out)
+        trainer = session.trainer(session.initial, run, dropout=recipe.adapter.dropout, out=options.out)
         Recorder(options.out / "bundle", recipe, plan=session.plan, progress=recording.say).attach(trainer)
         run_trainer(trainer, run.precision, checkpoint)
         save_adapter(trainer.model, options.out / "adapter")

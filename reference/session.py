@@ -66,15 +66,16 @@ class Session:
     def base(self, precision: str = "f32"):
         return load_checkpoint(self.recipe.checkpoint_dir, precision, self.recipe.model.attention)
 
-    def adapted(self, tensors: Tensors | None = None, precision: str = "f32", dropout: float | None = None) -> PeftModel:
-        """The base with an adapter; `tensors` None leaves PEFT's own start."""
+    def adapted(self, tensors: Tensors | None = None, precision: str = "f32", dropout: float = 0.0) -> PeftModel:
+        """The base with an adapter; `tensors` None leaves PEFT's own start. Without dropout unless asked for: coupled runs, single
+        steps and single forward passes need equal arithmetic."""
         model = attach_adapter(self.base(precision), self.recipe, dropout)
         if tensors is not None:
             set_adapter(model, tensors)
         return model
 
     def trainer(
-        self, tensors: Tensors, run: Run, *, dropout: float | None = None, rows: dict[int, TokenisedRow] | None = None,
+        self, tensors: Tensors, run: Run, *, dropout: float = 0.0, rows: dict[int, TokenisedRow] | None = None,
         out: Path | None = None,
     ) -> ReferenceTrainer:  # fmt: skip
         model = self.adapted(tensors, run.precision, dropout)
