@@ -1,5 +1,6 @@
 """The port on meshes: a small Gemma 4 (a local and a global layer of the tiny one) on 8 CPU devices, in one process and in two."""
 
+import dataclasses
 import json
 import math
 import signal
