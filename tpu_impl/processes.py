@@ -1,5 +1,6 @@
 """Several processes as one run: each holds its own devices and rows; together they are one mesh."""
 
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import jax
+import numpy as np
 from jax.experimental import multihost_utils
 
 from conformance.contract.errors import ContractError
@@ -66,6 +68,16 @@ def together(point: str) -> None:
     """Waits until every process is here."""
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices(point)
+
+
+def gather(value) -> list:
+    """Every process's value, in the processes' order; all must ask. By JSON, so that tuples become lists."""
+    if jax.process_count() == 1:
+        return [value]
+    data = np.frombuffer(json.dumps(value).encode(), np.uint8)
+    sizes = multihost_utils.process_allgather(np.asarray(data.size))
+    padded = multihost_utils.process_allgather(np.pad(data, (0, int(sizes.max()) - data.size)))
+    return [json.loads(one[:size].tobytes()) for one, size in zip(padded, sizes, strict=True)]
 
 
 def is_lost(error: Exception) -> bool:

@@ -5,7 +5,9 @@
     trainer.train(dataset)
 """
 
+import itertools
 from collections import defaultdict, deque
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +25,10 @@ from tpu_impl.adapter import get_adapter
 from tpu_impl.environment import environment
 from tpu_impl.model import export_weights
 from tpu_impl.optimizer import AdamState, ClipState, part_of
+from tpu_impl.processes import gather
 from tpu_impl.sharding import places_of
+
+COLUMNS = ("rows", "tokens", "loss_tokens", "ids_sha256", "mask_sha256", "attended")  # of Consumed, an entry a row
 
 
 class Recorder(hooks.TrainingHooks):
@@ -42,7 +47,7 @@ class Recorder(hooks.TrainingHooks):
         self.frozen_before: dict[str, str] = {}
         self.frozen_after: dict[str, str] = {}
         self._row_of = {row.ids.tobytes(): row.row for row in self.plan.rows}
-        self._open: dict[int, list[Consumed]] = defaultdict(list)
+        self._open: dict[int, list[dict]] = defaultdict(list)  # step -> its rows so far, of this process
         self._shown: deque[tuple[float, float]] = deque()
         self._noted = 0
 
@@ -71,7 +76,7 @@ class Recorder(hooks.TrainingHooks):
         step = train_step - 1
         norm, rate = self._shown.popleft()
         mean_norm = trainer._prev_buffered_train_metrics.additional_metrics["grad_norm"][0]
-        consumed = self._open.pop(step)
+        consumed = list(_consumed(step, self._open.pop(step)))
         self.consumed += consumed
         counts = [sum(sum(getattr(one, key)) for one in consumed) for key in ("tokens", "loss_tokens")]
         rows = sum(row != EMPTY for one in consumed for row in one.rows)
@@ -143,16 +148,10 @@ class Recorder(hooks.TrainingHooks):
         trainer, shards = self.trainer, self.recipe.batch.shards
         micro = trainer.iter_steps % trainer.config.get_with_default("gradient_accumulation_steps", 1)
         own, whole = places_of(len(ids_BT))
-        for shard, places in enumerate(np.array_split(np.arange(whole), shards)):
-            rows = [own.index(place) for place in places if place in own]
-            if not rows:
-                continue  # another process's
-            columns = defaultdict(list)
-            for row in rows:
-                for key, value in self._row(ids_BT[row], mask_BT[row], attended_BT[row]).items():
-                    columns[key].append(value)
-            place = (trainer.train_steps, micro, shard)
-            self._open[place[0]].append(Consumed(*place, width=ids_BT.shape[1], pad_side=_pad_side(attended_BT[rows]), **columns))
+        shard_of = np.repeat(np.arange(shards), [len(places) for places in np.array_split(np.arange(whole), shards)])
+        for row, place in enumerate(own):
+            about = {"micro": int(micro), "shard": int(shard_of[place]), "place": int(place), "width": ids_BT.shape[1]}
+            self._open[trainer.train_steps].append(about | self._row(ids_BT[row], mask_BT[row], attended_BT[row]))
 
     def _row(self, ids_T: np.ndarray, mask_T: np.ndarray, attended_T: np.ndarray) -> dict:
         """One row's entries. Padding is cut by its id, so that an attention mask over it shows in `attended`."""
@@ -161,7 +160,18 @@ class Recorder(hooks.TrainingHooks):
         ids, mask = ids_T[inside].astype(np.int32), (mask_T[inside] > 0).astype(np.uint8)
         row = self._row_of.get(ids.tobytes(), EMPTY if not mask_T.any() else UNKNOWN)
         digests = {"ids_sha256": sha256_bytes(ids.tobytes()), "mask_sha256": sha256_bytes(mask.tobytes())}
-        return {"rows": row, "tokens": len(ids), "loss_tokens": int((mask_T > 0).sum()), "attended": int(attended_T.sum())} | digests
+        counts = {"tokens": len(ids), "loss_tokens": int((mask_T > 0).sum()), "attended": int(attended_T.sum())}
+        return {"rows": row, "pad_side": _pad_side(attended_T)} | counts | digests
+
+
+def _consumed(step: int, own: list[dict]) -> Iterator[Consumed]:
+    """A step's micro-batches by shard, out of the rows of all processes; a row that two of them hold counts once."""
+    rows = {(row["micro"], row["shard"], row["place"]): row for rows in gather(own) for row in rows}
+    for (micro, shard), keys in itertools.groupby(sorted(rows), key=lambda key: key[:2]):
+        found = [rows[key] for key in keys]
+        sides = {row["pad_side"] for row in found} - {"none"}
+        columns = {name: [row[name] for row in found] for name in COLUMNS}
+        yield Consumed(step, micro, shard, width=found[0]["width"], pad_side="+".join(sorted(sides)) or "none", **columns)
 
 
 def _ids(inputs: dict):
@@ -178,8 +188,7 @@ def _attended(inputs: dict):
     return inputs["attended"] if "attended" in inputs else np.asarray(inputs["attention_mask"]).any(1)
 
 
-def _pad_side(attended_BT: np.ndarray) -> str:
-    whole = attended_BT[attended_BT.any(1)]
-    if whole.all():
+def _pad_side(attended_T: np.ndarray) -> str:
+    if attended_T.all() or not attended_T.any():
         return "none"
-    return "right" if whole[:, 0].all() else "left"
+    return "right" if attended_T[0] else "left"

@@ -31,7 +31,7 @@ from tpu_impl.sharding import ROWS_SPEC, abstract_mesh, fitted_spec, own_rows, s
 from tpu_impl.tests.on_8_devices import TRAINED_STEPS
 
 RECIPE = load_recipe(Path(__file__).parents[2] / "conformance" / "recipes" / "tiny.toml")
-RECORDED = ("weights", "logits", "gradients")  # by `record` on a mesh
+RECORDED = ("batches", "weights", "logits", "gradients")  # by `record` on a mesh
 ROUNDING = 1e-5  # of a gradient; sums over 8 devices come in another order
 
 
@@ -165,9 +165,10 @@ def test_two_processes_record_what_one_does(small, tmp_path):
     on_8 = write_recipe(tmp_path / "fsdp8.toml", dataclasses.replace(recipe, sharding=Sharding(fsdp=8)))
     one, two = (recorded(on_8, tmp_path / f"record-{count}", count) for count in (1, PAIR))
     for rung in RECORDED:
-        assert {*two.arrays(rung)} == {*one.arrays(rung)}
+        assert {*two.arrays(rung)} == {*one.arrays(rung)}, rung
         for key, value in single(one.arrays(rung)).items():
             assert np.abs(two.array(rung, key) - value).max() <= 10 * ROUNDING * np.abs(value).max(), f"{rung}: {key}"
+    assert two.lines("batches", "consumed") == one.lines("batches", "consumed")
     assert not np.array_equal(one.array("logits", "f32/warm/logits"), one.array("logits", "f32/base/logits"))  # control
 
 
