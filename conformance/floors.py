@@ -21,8 +21,8 @@ def judge_tensors(judge, reference: Bundle, rung: str, mine: dict[str, np.ndarra
     """Every tensor of the port is as close to the float64 oracle as the reference's worst sample, times the arithmetic factor."""
     judge.same("tensors", set(mine), set(exact))
     factor, floors = limits["arithmetic"].value, float32_floors(reference, rung, exact)
-    for name, truth in exact.items():
-        error = rms_error(mine[name], truth)
+    for name in [name for name in exact if name in mine]:
+        error = rms_error(mine[name], exact[name])
         judge.within(name, error, factor * floors[name], expected=f"at most {factor} x {floors[name]:.3g}", got=error)
 
 

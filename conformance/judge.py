@@ -123,7 +123,13 @@ def _differences(got: object, expected: object) -> tuple[float, str, str]:
         return _list_differences(list(got), list(expected))
     if isinstance(got, set) and isinstance(expected, set):
         return len(got ^ expected), f"extra: {sorted(got - expected)[:3]}", f"missing: {sorted(expected - got)[:3]}"
-    return 1, _text(got), _text(expected)
+    return 1, *_told_apart(got, expected)
+
+
+def _told_apart(got: object, expected: object) -> tuple[str, str]:
+    """Both in few digits, or in all where those are the same."""
+    short = _text(got), _text(expected)
+    return short if short[0] != short[1] else (repr(got), repr(expected))
 
 
 def _array_differences(got: np.ndarray, expected: np.ndarray) -> tuple[float, str, str]:
