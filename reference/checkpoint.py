@@ -5,7 +5,6 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from transformers.trainer_callback import TrainerState
 from transformers.trainer_utils import get_last_checkpoint
 
 from conformance.contract.draws import Tensors, philox
+from conformance.contract.resume import END, SPLIT, STEPS, Finished, resume_of
 from conformance.contract.run_record import Kill, Resume
 from reference.adapter import adapter_parameters
 from reference.recorder import Recorder
@@ -23,20 +23,10 @@ from reference.session import Session
 from reference.step import get_moments
 from reference.train import Run, train
 
-STEPS, SPLIT, END = 6, 3, 5
 KILLS = 20
 LEAST_ELEMENTS = 1 << 20  # with m and v 12 MB a save: tens of milliseconds, so that a kill can land inside
 PATIENCE_S = 60.0
 REACH = 0.75  # of the measured save: noticing the folder takes time too, and a later kill finds the save finished
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A run at its end: what its recorder saw, adapter and moments, and what the save that it started from says."""
-
-    recorder: Recorder
-    end: Tensors
-    saved_step: int | None
 
 
 def resumes(session: Session, dropout: float) -> Iterator[Resume]:
@@ -48,23 +38,10 @@ def resumes(session: Session, dropout: float) -> Iterator[Resume]:
     interval, last = out / f"checkpoint-{SPLIT}", out / f"checkpoint-{END}"
     run = Run(steps=STEPS, save_every=SPLIT, seed=session.recipe.seeds.dropout)
     whole = _finish(session, run, session.initial, dropout, out)
-    yield _resume(dropout, "interval", SPLIT, whole, _finish(session, run, session.warm.adapter, dropout, out, interval))
+    yield resume_of(dropout, "interval", SPLIT, whole, _finish(session, run, session.warm.adapter, dropout, out, interval))
     _finish(session, dataclasses.replace(run, steps=END), session.warm.adapter, dropout, out, interval)
-    yield _resume(dropout, "last", END, whole, _finish(session, run, session.warm.adapter, dropout, out, last))
+    yield resume_of(dropout, "last", END, whole, _finish(session, run, session.warm.adapter, dropout, out, last))
     shutil.rmtree(out)
-
-
-def _resume(dropout: float, save: str, split: int, whole: Finished, resumed: Finished) -> Resume:
-    moments = {name for name in whole.end if name.endswith((".m", ".v"))}
-    return Resume(
-        dropout, save, split,
-        equal_loss=whole.recorder.steps[split:] == resumed.recorder.steps,
-        equal_adapters=_equal(whole.end, resumed.end, set(whole.end) - moments),
-        equal_moments=_equal(whole.end, resumed.end, moments),
-        equal_position=[one for one in whole.recorder.consumed if one.step >= split] == resumed.recorder.consumed,
-        saved_step=resumed.saved_step,
-        steps=STEPS,
-    )  # fmt: skip
 
 
 def _finish(
@@ -75,11 +52,8 @@ def _finish(
     trainer = session.trainer(start, run, dropout=dropout, out=out)
     recorder = Recorder(None, session.recipe, plan=session.plan).attach(trainer)
     adapter = train(trainer, run.precision, checkpoint)
-    return Finished(recorder, adapter | get_moments(trainer.optimizer, adapter_parameters(trainer.model)), saved)
-
-
-def _equal(a: Tensors, b: Tensors, names: set[str]) -> bool:
-    return bool(names) and all(np.array_equal(a[name], b[name]) for name in names)
+    moments = get_moments(trainer.optimizer, adapter_parameters(trainer.model))
+    return Finished(recorder.steps, recorder.consumed, adapter | moments, saved)
 
 
 def kills(session: Session) -> Iterator[Kill]:

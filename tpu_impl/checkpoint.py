@@ -5,7 +5,6 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -13,31 +12,21 @@ import jax
 import numpy as np
 
 from conformance.contract.draws import Tensors, philox
+from conformance.contract.resume import END, SPLIT, STEPS, Finished, resume_of
 from conformance.contract.run_record import Kill, Resume
 from tpu_impl.adapter import get_adapter
 from tpu_impl.optimizer import AdamState, part_of
 from tpu_impl.processes import together
-from tpu_impl.recorder import Recorder
 from tpu_impl.saver import PARTIAL, answer, restored, save_forever, time_saves
 from tpu_impl.session import Session
 from tpu_impl.step import MOMENTS, named
 from tpu_impl.train import Run
 
-STEPS, SPLIT, END = 6, 3, 5
 KILLS = 20
 TIMED_SAVES = 5
 LEAST_ELEMENTS = 1 << 20  # with m and v 12 MB a save: a kill can land inside
 PATIENCE_S = 60.0
 REACH = 0.75  # of the measured save: noticing the folder takes time too, and a later kill finds the save finished
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A run at its end: what its recorder saw, adapter and moments, and what the save that it started from says."""
-
-    recorder: Recorder
-    end: Tensors
-    saved_step: int | None
 
 
 def resumes(session: Session, dropout: float) -> Iterator[Resume]:
@@ -49,24 +38,11 @@ def resumes(session: Session, dropout: float) -> Iterator[Resume]:
     run = Run(steps=STEPS, save_every=SPLIT, dropout=dropout, seed=session.recipe.seeds.dropout)
     whole = _finish(session, run, session.initial, out)
     _remove(out / str(STEPS))  # as if the run had died after its first save
-    yield _resume(dropout, "interval", SPLIT, whole, _finish(session, run, session.warm.adapter, out))
+    yield resume_of(dropout, "interval", SPLIT, whole, _finish(session, run, session.warm.adapter, out))
     _remove(out / str(STEPS))
     _finish(session, dataclasses.replace(run, steps=END), session.warm.adapter, out)
-    yield _resume(dropout, "last", END, whole, _finish(session, run, session.warm.adapter, out))
+    yield resume_of(dropout, "last", END, whole, _finish(session, run, session.warm.adapter, out))
     _remove(out)
-
-
-def _resume(dropout: float, save: str, split: int, whole: Finished, resumed: Finished) -> Resume:
-    moments = {name for name in whole.end if name.endswith((".m", ".v"))}
-    return Resume(
-        dropout, save, split,
-        equal_loss=whole.recorder.steps[split:] == resumed.recorder.steps,
-        equal_adapters=_equal(whole.end, resumed.end, set(whole.end) - moments),
-        equal_moments=_equal(whole.end, resumed.end, moments),
-        equal_position=[one for one in whole.recorder.consumed if one.step >= split] == resumed.recorder.consumed,
-        saved_step=resumed.saved_step,
-        steps=STEPS,
-    )  # fmt: skip
 
 
 def _remove(folder: Path) -> None:
@@ -83,11 +59,7 @@ def _finish(session: Session, run: Run, start: Tensors, out: Path) -> Finished:
     adam = part_of(trainer.optimizer.opt_state, AdamState)
     moments = {moment: named(trainer.model, getattr(adam, moment)) for moment in MOMENTS}
     named_moments = {f"{name}.{k}": value for k in MOMENTS for name, value in moments[k].items()}
-    return Finished(recorder, get_adapter(trainer.model) | named_moments, trainer.saved_step)
-
-
-def _equal(a: Tensors, b: Tensors, names: set[str]) -> bool:
-    return bool(names) and all(np.array_equal(a[name], b[name]) for name in names)
+    return Finished(recorder.steps, recorder.consumed, get_adapter(trainer.model) | named_moments, trainer.saved_step)
 
 
 def kills(session: Session) -> Iterator[Kill]:
