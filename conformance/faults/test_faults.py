@@ -6,7 +6,6 @@ from conformance.contract.faults import read_faults
 from conformance.faults.judging import failures, judge_fault
 from conformance.faults.run import a_third, clean_pair, fixtures, folder_of, record
 
-pytestmark = pytest.mark.nightly
 JOBS = 2
 FAULTS = a_third(read_faults())
 
