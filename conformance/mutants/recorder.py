@@ -1,0 +1,62 @@
+"""The port's recorder as a process that is asked for one part after the other; one that dies or hangs is started anew."""
+
+import json
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+from conformance.pair import ENVIRONMENT
+
+COMMAND = ["-m", "tpu_impl.faults.serving"]
+
+
+class Lost(Exception):
+    """The recorder gave no answer: it died, or the time limit was over."""
+
+
+class Recorder:
+    def __init__(self, recipe: Path, programs: Path, limit: float, log: Path):
+        """`limit`: seconds for one answer. `programs`: folder of compiled programs, which a recorder started anew finds again."""
+        self._recipe, self._limit, self._log, self._process = recipe, limit, log, None
+        self._environment = ENVIRONMENT | os.environ | {"JAX_COMPILATION_CACHE_DIR": str(programs)}
+
+    def __enter__(self) -> "Recorder":
+        self._start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._end()
+
+    def ask(self, **asked) -> dict:
+        """One question, one answer. Lost: none came, and a new process with nothing planted stands ready."""
+        try:
+            self._process.stdin.write(json.dumps(asked).encode() + b"\n")
+            return self._answer()
+        except (Lost, BrokenPipeError) as error:
+            self._end()
+            self._start()
+            raise Lost(str(error)) from error
+
+    def _start(self) -> None:
+        command = [sys.executable, *COMMAND, "--recipe", str(self._recipe)]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, env=self._environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, bufsize=0
+            )
+        self.parts: tuple[str, ...] = tuple(self._answer()["parts"])
+
+    def _answer(self) -> dict:
+        if not select.select([self._process.stdout], [], [], self._limit)[0]:
+            raise Lost(f"no answer in {self._limit:g} s")
+        line = self._process.stdout.readline()
+        if not line:
+            raise Lost(f"the recorder ended with exit code {self._process.wait()}; see {self._log}")
+        return json.loads(line)
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            pipe.close()
