@@ -79,12 +79,13 @@ def merged_against_unmerged(reference: Bundle, port: Bundle, plan) -> bool:
     return not np.allclose(adapted, merged, rtol=RTOL, atol=MERGED_ATOL)
 
 
+MERGE_PEER = "merged = unmerged"
 PEERS: dict[str, Peer] = {
     "logits, KL < 0.03": logit_check,
     "logits, KL < 2e-4": strict_logit_check,
     "keys and shapes": keys_and_shapes,
     "final loss 1 %": final_loss,
-    "merged = unmerged": merged_against_unmerged,
+    MERGE_PEER: merged_against_unmerged,
 }
 
 

@@ -28,6 +28,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--jobs", type=int, default=2, help="recorders at a time (default 2)")
     top.add_argument("--limit", type=float, default=600, help="seconds for one rung of one mutant, then it hangs (default 600)")
     top.add_argument("--faults", action="store_true", help="the catalogue of planted faults instead of mutants")
+    top.add_argument("--ids", type=lambda text: tuple(text.split(",")), help="with --faults: comma-separated; all when left out")
     return top
 
 
@@ -35,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         if options.faults:
-            return run.run_faults(options.out, options.jobs, options.limit)
+            return run.run_faults(options.out, options.ids, options.jobs, options.limit)
         return run.run_mutants(options.out, options.count, options.seed, options.jobs, options.limit)
     except ContractError as error:
         print(f"mutants: {error}", file=sys.stderr)

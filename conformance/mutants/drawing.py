@@ -4,6 +4,7 @@ import ast
 import random
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from conformance.contract.mutants import Mutant, mutated, source_of
@@ -112,11 +113,17 @@ def _folded(text: bytes) -> str:
 
 def _plantable(source: bytes, mutant: Mutant) -> bool:
     """Its code differs, and takes the same variables from around it: a function's code can then be exchanged for it."""
+    own = code_of(_compiled(source), mutant.function)
     try:
-        codes = [code_of(compile(text, "", "exec"), mutant.function) for text in (source, mutated(source, mutant))]
-    except (SyntaxError, SyntaxWarning):
+        code = code_of(compile(mutated(source, mutant), "", "exec"), mutant.function)
+    except SyntaxError:
         return False
-    return codes[0].co_freevars == codes[1].co_freevars and _shape(codes[0]) != _shape(codes[1])
+    return code.co_freevars == own.co_freevars and _shape(code) != _shape(own)
+
+
+@cache
+def _compiled(source: bytes):
+    return compile(source, "", "exec")
 
 
 def code_of(module_code, function: str):

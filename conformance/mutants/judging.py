@@ -8,19 +8,18 @@ from conformance.checks import checks
 from conformance.contract.bundle import Bundle
 from conformance.contract.faults import REFUSED
 from conformance.contract.mutants import Mutant
-from conformance.contract.schema import RUNGS
 from conformance.faults.judging import Given, judged
 from conformance.faults.overlay import Overlay
+from conformance.faults.peers import MERGE_PEER, PEERS, caught_by
 from conformance.faults.peers import PARTS as PEERS_PARTS
-from conformance.faults.peers import PEERS, caught_by
 from conformance.findings import Verdict
+from conformance.mutants.reach import reached
 from conformance.mutants.recorder import Lost, Recorder
 from conformance.pair import Pair
 
 CRASH = REFUSED  # instead of a check: the port itself ends in an error, or never
 OURS = "the ladder"
-# The first rung that a module's mutant can change, where it is not the ladder's first.
-FIRST = {"tpu_impl.merge": "merge", "tpu_impl.generate": "generation"}
+NOWHERE = (None, None, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +37,10 @@ class Outcome:
         return self.check == CRASH
 
     @property
+    def seen(self) -> str:
+        return "not seen" if self.rung is None else f"{self.rung} / {self.check}"
+
+    @property
     def caught(self) -> dict[str, bool]:
         """By name: the peers, then ours."""
         return self.peers | {OURS: self.rung is not None}
@@ -49,8 +52,7 @@ def rung_of(part: str) -> str:
 
 def judge_mutant(mutant: Mutant | None, recorder: Recorder, pair: Pair, given: Given, folder: Path) -> Outcome:
     """None: nothing is planted, the control of this run."""
-    first = FIRST.get(mutant.module, RUNGS[0]) if mutant else RUNGS[0]
-    parts = tuple(part for part in recorder.parts if RUNGS.index(rung_of(part)) >= RUNGS.index(first))
+    parts = reached(mutant.module, recorder.parts) if mutant else recorder.parts
     plant = {name: getattr(mutant, name) for name in Mutant.__slots__} if mutant else None
     return judge(mutant.id if mutant else "nothing planted", plant, parts, recorder, pair, given, folder)
 
@@ -83,7 +85,7 @@ def _climb(name: str, parts: tuple[str, ...], recorder: Recorder, pair: Pair, gi
             return Outcome(name, *(seen or crash), dict.fromkeys(PEERS, True))
         port = Overlay(port, Bundle(folder / rung))
         seen = seen or _first_failure(rung, pair.reference, port, given)
-    return _with_peers(name, seen, recorder, pair, port, given, folder)
+    return _with_peers(name, seen, parts, recorder, pair, port, given, folder)
 
 
 def _by_rung(parts: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
@@ -103,8 +105,11 @@ def _first_failure(rung: str, reference: Bundle, port, given: Given) -> tuple[st
     return None
 
 
-def _with_peers(name: str, seen, recorder: Recorder, pair: Pair, port, given: Given, folder: Path) -> Outcome:
-    answer = recorder.ask(record=(PEERS_PARTS[-1],), to=str(folder / "peers"))
-    if "error" in answer:
-        return Outcome(name, *(seen or (None, None, answer["error"])), dict.fromkeys(PEERS, True))
-    return Outcome(name, *(seen or (None, None, "")), caught_by(pair.reference, Overlay(port, Bundle(folder / "peers")), given["plan"]))
+def _with_peers(name: str, seen, parts: tuple[str, ...], recorder: Recorder, pair: Pair, port, given: Given, folder: Path) -> Outcome:
+    """Where no merge is recorded anew, the peer that looks at one sees what it sees with nothing planted: nothing."""
+    if any(rung_of(part) == "merge" for part in parts):
+        answer = recorder.ask(record=(PEERS_PARTS[-1],), to=str(folder / "peers"))
+        if "error" in answer:
+            return Outcome(name, *(seen or (None, None, answer["error"])), dict.fromkeys(PEERS, True))
+        return Outcome(name, *(seen or NOWHERE), caught_by(pair.reference, Overlay(port, Bundle(folder / "peers")), given["plan"]))
+    return Outcome(name, *(seen or NOWHERE), caught_by(pair.reference, port, given["plan"]) | {MERGE_PEER: False})

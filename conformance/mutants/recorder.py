@@ -19,7 +19,7 @@ class Lost(Exception):
 class Recorder:
     def __init__(self, recipe: Path, programs: Path, limit: float, log: Path):
         """`limit`: seconds for one answer. `programs`: folder of compiled programs, which a recorder started anew finds again."""
-        self._recipe, self._limit, self._log, self._process = recipe, limit, log, None
+        self._recipe, self._limit, self._log, self._process, self._over = recipe, limit, log, None, False
         self._environment = ENVIRONMENT | os.environ | {"JAX_COMPILATION_CACHE_DIR": str(programs)}
 
     def __enter__(self) -> "Recorder":
@@ -27,6 +27,11 @@ class Recorder:
         return self
 
     def __exit__(self, *_) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """For good, from any thread."""
+        self._over = True
         self._end()
 
     def ask(self, **asked) -> dict:
@@ -34,9 +39,10 @@ class Recorder:
         try:
             self._process.stdin.write(json.dumps(asked).encode() + b"\n")
             return self._answer()
-        except (Lost, BrokenPipeError) as error:
+        except (Lost, BrokenPipeError, ValueError) as error:  # ValueError: no JSON, or stopped from another thread
             self._end()
-            self._start()
+            if not self._over:
+                self._start()
             raise Lost(str(error)) from error
 
     def _start(self) -> None:
@@ -56,7 +62,8 @@ class Recorder:
         return json.loads(line)
 
     def _end(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            pipe.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            for pipe in (self._process.stdin, self._process.stdout):
+                pipe.close()

@@ -1,17 +1,20 @@
-"""Draws, plants, judges: one line of OUT/outcomes.jsonl a mutant, so that a run that was stopped goes on where it was."""
+"""Draws, plants, judges: one line of OUT/outcomes.jsonl a mutant, so that a run that was stopped goes on where it was.
+
+A mutant is known there by its function and lines. Remove the file when ladder or recorders have changed.
+"""
 
 import json
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from queue import Empty, Queue
-from threading import Lock
+from queue import Queue
+from threading import Thread
 
 from conformance.contract.errors import ContractError
-from conformance.contract.faults import Fault, read_faults
-from conformance.contract.progress import Progress, Speaker
+from conformance.contract.faults import Fault, chosen, read_faults
+from conformance.contract.progress import Speaker
 from conformance.faults.judging import Given, failures
 from conformance.faults.peers import PARTS as PEERS_PARTS
 from conformance.faults.peers import PEERS
@@ -25,6 +28,7 @@ from conformance.pair import Pair
 from conformance.summary import ALL_PASS, CHECK_FAILED
 
 CONTROL = Outcome("nothing planted", peers=dict.fromkeys(PEERS, False))
+OUTCOMES, PROGRAMS = "outcomes.jsonl", "programs"
 Judge = Callable[[Recorder, Pair, Given, Path], Outcome]
 
 
@@ -34,15 +38,15 @@ def run_mutants(out: Path, count: int, seed: int, jobs: int, limit: float) -> in
         raise ContractError(f"--count {count}: the port has {len(mutants)} mutants of these operators in these modules")
     names = {mutant: "/".join(mutant.key) for mutant in mutants}  # not by number: the draw changes with the code
     judges = {names[mutant]: partial(judge_mutant, mutant) for mutant in mutants}
-    found = judged_all(out, "outcomes.jsonl", judges, jobs, limit)
+    found = judged_all(out, judges, jobs, limit)
     print_mutants(mutants, {mutant.id: found[names[mutant]] for mutant in mutants}, are_equivalent(mutants, read_equivalents()))
     return ALL_PASS
 
 
-def run_faults(out: Path, jobs: int, limit: float) -> int:
-    """The catalogue of planted faults with the peers' columns."""
-    faults = read_faults()
-    found = judged_all(out, "faults.jsonl", {fault.id: partial(_judge_fault, fault) for fault in faults}, jobs, limit)
+def run_faults(out: Path, ids: tuple[str, ...] | None, jobs: int, limit: float) -> int:
+    """The catalogue of planted faults (or some of it) with the peers' columns."""
+    faults = chosen(read_faults(), ids)
+    found = judged_all(out, {fault.id: partial(_judge_fault, fault) for fault in faults}, jobs, limit)
     print_faults([found[fault.id] for fault in faults])
     return ALL_PASS if all(found[fault.id].rung for fault in faults) else CHECK_FAILED
 
@@ -52,50 +56,63 @@ def _judge_fault(fault: Fault, recorder: Recorder, pair: Pair, given: Given, fol
     return judge(fault.id, fault.id, parts, recorder, pair, given, folder)
 
 
-def judged_all(out: Path, file: str, judges: dict[str, Judge], jobs: int, limit: float) -> dict[str, Outcome]:
+def judged_all(out: Path, judges: dict[str, Judge], jobs: int, limit: float) -> dict[str, Outcome]:
+    """An outcome for each of `judges`, by the same names; the control's first."""
     out.mkdir(parents=True, exist_ok=True)
     pair, say = clean_pair(out), Speaker("mutants")
     given = fixtures(pair)
     alarms = [f"{finding.rung}: {finding.check}: {finding.where}" for finding in failures(pair.reference, pair.port, given)]
     if alarms:
         raise ContractError(f"the ladder fails on the clean pair in {out}, with nothing planted: {alarms[0]}")
-    path, lock = out / file, Lock()
+    path = out / OUTCOMES
     found = _read(path)
     judges = {CONTROL.name: partial(judge_mutant, None)} | judges
-    waiting: Queue = Queue()
-    for name, judge_it in judges.items():
-        if name not in found:
-            waiting.put((name, judge_it))
-    say(f"{len(judges) - waiting.qsize()} of {len(judges)} judged already")
-
-    def work(job: int) -> None:
-        with Recorder(out / "recipe.toml", out / "programs", limit, out / f"recorder-{job}.log") as recorder:
-            while True:
-                try:
-                    name, judge_it = waiting.get_nowait()
-                except Empty:
-                    return
-                outcome = judge_it(recorder, pair, given, out / f"plant-{job}")
-                with lock:
-                    found[name] = outcome
-                    _append(path, name, outcome)
-                    _say(say, outcome, len(found), len(judges))
-
-    with ThreadPoolExecutor(jobs) as pool:
-        for done in [pool.submit(work, job) for job in range(min(jobs, waiting.qsize()))]:
-            done.result()
+    waiting = [(name, judge_it) for name, judge_it in judges.items() if name not in found]
+    say(f"{len(judges) - len(waiting)} of {len(judges)} judged already")
+    logs = [out / f"recorder-{job}.log" for job in range(min(jobs, len(waiting)))]
+    recorders = [Recorder(out / "recipe.toml", out / PROGRAMS, limit, log) for log in logs]
+    for left, (name, outcome) in enumerate(_judged(waiting, recorders, pair, given, out), 1 - len(waiting)):
+        found[name] = outcome
+        _append(path, name, outcome)
+        say(f"{len(judges) + left} of {len(judges)}, {outcome.name}: {outcome.seen}")
     _check_control(found[CONTROL.name])
     return found
+
+
+def _judged(waiting: list, recorders: list[Recorder], pair: Pair, given: Given, out: Path) -> Iterator[tuple[str, Outcome]]:
+    """As they come. When this ends early (Ctrl-C, an error) the recorders end too."""
+    left, done = deque(waiting), Queue()
+
+    def work(job: int, recorder: Recorder) -> None:
+        try:
+            with recorder:
+                while True:
+                    try:
+                        name, judge_it = left.popleft()
+                    except IndexError:
+                        return
+                    done.put((name, judge_it(recorder, pair, given, out / f"plant-{job}")))
+        except BaseException as error:  # raised again where the outcomes are read
+            done.put(error)
+
+    for job, recorder in enumerate(recorders):
+        Thread(target=work, args=(job, recorder), daemon=True).start()
+    try:
+        for _ in waiting:
+            found = done.get()
+            if isinstance(found, BaseException):
+                raise found
+            yield found
+    finally:
+        left.clear()
+        for recorder in recorders:
+            recorder.stop()
 
 
 def _check_control(outcome: Outcome) -> None:
     """With nothing planted nobody may see anything: neither the ladder nor a peer."""
     if outcome != CONTROL:
         raise ContractError(f"with nothing planted: {outcome.rung} {outcome.check} {outcome.where} {outcome.peers}")
-
-
-def _say(say: Progress, outcome: Outcome, done: int, of: int) -> None:
-    say(f"{done}/{of} {outcome.name}: {f'{outcome.rung} / {outcome.check}' if outcome.rung is not None else 'not seen'}")
 
 
 def _append(path: Path, name: str, outcome: Outcome) -> None:

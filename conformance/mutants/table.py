@@ -31,8 +31,7 @@ def print_faults(outcomes: list[Outcome]) -> None:
     console.print(shares(outcomes, "of the catalogue's faults", "of those that give a result"))
     table = Table("fault", "first seen by", *outcomes[0].peers, box=None)
     for outcome in outcomes:
-        seen = f"{outcome.rung} / {outcome.check}" if outcome.rung else "not seen"
-        table.add_row(outcome.name, seen, *("yes" if caught else "" for caught in outcome.peers.values()))
+        table.add_row(outcome.name, outcome.seen, *("yes" if caught else "" for caught in outcome.peers.values()))
     console.print(table)
 
 

@@ -1,6 +1,6 @@
 """One long-lived process that plants what it is told and records the parts that it is asked for: a line of JSON in, a line out.
 
-    (start)                                                                  -> {"parts": [all that it can record, in the ladder's order]}
+    (start)                                                                  -> {"parts": [all that it records, in order]}
     {"plant": {a mutant's fields} or "a fault's id" or null, "whole": true}  -> {}
     {"record": ["tokens", ...], "to": "folder of a partial bundle"}          -> {} or {"part": ..., "error": ...}
     {"remove": true}                                                         -> {}
