@@ -18,6 +18,11 @@ from conformance.mutants.recorder import Lost, Recorder
 from conformance.pair import Pair
 
 CRASH = REFUSED  # instead of a check: the port itself ends in an error, or never
+# What everybody does who has a port. An error here is seen by everybody: nobody gets a result. One in the ladder's other parts is
+# the ladder's alone.
+EVERYDAY = (
+    "batches consumed", "logits f32 warm", "trajectory f32", "merge loud", "merge loud logits", "merge in float32", "generation f32",
+)  # fmt: skip
 OURS = "the ladder"
 NOWHERE = (None, None, "")
 
@@ -34,7 +39,8 @@ class Outcome:
 
     @property
     def crashed(self) -> bool:
-        return self.check == CRASH
+        """Nobody gets a result from it."""
+        return self.check == CRASH and all(self.peers.values())
 
     @property
     def seen(self) -> str:
@@ -58,12 +64,12 @@ def judge_mutant(mutant: Mutant | None, recorder: Recorder, pair: Pair, given: G
 
 
 def judge(name: str, plant, parts: tuple[str, ...], recorder: Recorder, pair: Pair, given: Given, folder: Path) -> Outcome:
-    """A crash is seen by everybody: nobody gets a result from such a port."""
+    """One plant. What hangs or takes the process with it is seen by everybody."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
         recorder.ask(plant=plant, whole="trajectory f32" in parts)
-        outcome = _climb(name, parts, recorder, pair, given, folder)
+        outcome = _Climb(name, parts, recorder, pair, given, folder).outcome()
         recorder.ask(remove=True)
         return outcome
     except Lost as lost:
@@ -72,20 +78,42 @@ def judge(name: str, plant, parts: tuple[str, ...], recorder: Recorder, pair: Pa
         shutil.rmtree(folder)
 
 
-def _climb(name: str, parts: tuple[str, ...], recorder: Recorder, pair: Pair, given: Given, folder: Path) -> Outcome:
-    port, seen = pair.port, None
-    for rung, asked in _by_rung(parts).items():
-        if seen:
-            asked = tuple(part for part in asked if part in PEERS_PARTS)
-        if not asked:
-            continue
-        answer = recorder.ask(record=asked, to=str(folder / rung))
+class _Climb:
+    """Up the ladder until something is seen; then only what the peers read."""
+
+    def __init__(self, name: str, parts: tuple[str, ...], recorder: Recorder, pair: Pair, given: Given, folder: Path):
+        self._name, self._parts, self._recorder, self._pair, self._given, self._folder = name, parts, recorder, pair, given, folder
+        self._port, self._seen, self._useless = pair.port, None, False
+
+    def outcome(self) -> Outcome:
+        for rung, parts in _by_rung(self._parts).items():
+            if not self._seen:
+                self._record(rung, parts)
+                self._seen = self._seen or _first_failure(rung, self._pair.reference, self._port, self._given)
+            if self._seen and not (self._folder / rung).exists():
+                self._record(rung, tuple(part for part in parts if part in PEERS_PARTS))
+        seen = self._seen or NOWHERE  # before the part that is recorded for a peer alone
+        return Outcome(self._name, *seen, self._peers())
+
+    def _record(self, rung: str, parts: tuple[str, ...]) -> None:
+        """Over the bundle so far, if it can be recorded."""
+        if not parts or self._useless:
+            return
+        answer = self._recorder.ask(record=parts, to=str(self._folder / rung))
         if "error" in answer:
-            crash = (rung_of(answer["part"]), CRASH, answer["error"])
-            return Outcome(name, *(seen or crash), dict.fromkeys(PEERS, True))
-        port = Overlay(port, Bundle(folder / rung))
-        seen = seen or _first_failure(rung, pair.reference, port, given)
-    return _with_peers(name, seen, parts, recorder, pair, port, given, folder)
+            self._seen = self._seen or (rung_of(answer["part"]), CRASH, answer["error"])
+            self._useless = answer["part"] in EVERYDAY
+        else:
+            self._port = Overlay(self._port, Bundle(self._folder / rung))
+
+    def _peers(self) -> dict[str, bool]:
+        """Where no merge is recorded anew, the peer that looks at one sees what it sees with nothing planted: nothing."""
+        merges = any(rung_of(part) == "merge" for part in self._parts)
+        if merges:
+            self._record("peers", PEERS_PARTS[-1:])
+        if self._useless:
+            return dict.fromkeys(PEERS, True)
+        return caught_by(self._pair.reference, self._port, self._given["plan"]) | ({} if merges else {MERGE_PEER: False})
 
 
 def _by_rung(parts: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
@@ -103,13 +131,3 @@ def _first_failure(rung: str, reference: Bundle, port, given: Given) -> tuple[st
             if finding.verdict is Verdict.FAIL:
                 return rung, finding.check, finding.where or finding.reason
     return None
-
-
-def _with_peers(name: str, seen, parts: tuple[str, ...], recorder: Recorder, pair: Pair, port, given: Given, folder: Path) -> Outcome:
-    """Where no merge is recorded anew, the peer that looks at one sees what it sees with nothing planted: nothing."""
-    if any(rung_of(part) == "merge" for part in parts):
-        answer = recorder.ask(record=(PEERS_PARTS[-1],), to=str(folder / "peers"))
-        if "error" in answer:
-            return Outcome(name, *(seen or (None, None, answer["error"])), dict.fromkeys(PEERS, True))
-        return Outcome(name, *(seen or NOWHERE), caught_by(pair.reference, Overlay(port, Bundle(folder / "peers")), given["plan"]))
-    return Outcome(name, *(seen or NOWHERE), caught_by(pair.reference, port, given["plan"]) | {MERGE_PEER: False})

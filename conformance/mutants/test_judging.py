@@ -29,7 +29,7 @@ class Recorder:
     def ask(self, **asked):
         self.asked.append(asked)
         for part in asked.get("record", ()):
-            answer = self._answers.get(part.split()[0], {})
+            answer = self._answers.get(part) or self._answers.get(part.split()[0], {})
             if isinstance(answer, Exception):
                 raise answer
             if answer:
@@ -98,6 +98,18 @@ def test_an_error_is_seen_by_everybody(pair, given, tmp_path):
     outcome = judged(pair, given, tmp_path, 33_920, trajectory={"error": "TypeError: no"})
     assert (outcome.rung, outcome.check, outcome.where) == ("trajectory", CRASH, "TypeError: no")
     assert all(outcome.caught.values())
+
+
+def test_an_error_in_a_part_of_the_ladder_alone_is_the_ladders(pair, given, tmp_path):
+    """The peers' parts are recorded all the same, and the peers see what there is to see."""
+    outcome = judged(pair, given, tmp_path, 33_920, adapters={"error": "TypeError: no"})
+    assert (outcome.rung, outcome.check, outcome.crashed) == ("adapters", CRASH, False)
+    assert outcome.caught == dict.fromkeys(PEERS, False) | {OURS: True}
+
+
+def test_an_error_in_a_peers_part_is_not_the_ladders(pair, given, tmp_path):
+    outcome = judged(pair, given, tmp_path, 33_920, **{"merge in float32": {"error": "TypeError: no"}})
+    assert outcome.caught == dict.fromkeys(PEERS, True) | {OURS: False}
 
 
 def test_the_ladder_sees_it_first_where_it_was_first(pair, given, tmp_path):
