@@ -37,6 +37,7 @@ RECORDED = PARTS | {FLOAT32_MERGE: record_float32_merge}
 class Server:
     def __init__(self, recipe: Recipe):
         self._clean, self._stack, self._session = Session(recipe, silent), ExitStack(), None
+        self._fault: Fault | None = None
 
     def __enter__(self) -> "Server":
         self._clean.__enter__()
@@ -60,18 +61,24 @@ class Server:
         fault, plant = _planting(what, whole)
         self._stack.enter_context(recording._forgotten(fault))
         self._stack.enter_context(plant)
-        self._session = self._stack.enter_context(Session(self._clean.recipe, silent))
-        recording._share(self._session, self._clean, fault)
+        self._fault = fault
+        self._begin()
         return {}
 
+    def _begin(self) -> None:
+        self._session = self._stack.enter_context(Session(self._clean.recipe, silent))
+        recording._share(self._session, self._clean, self._fault)
+
     def _record(self, parts: list[str], to: Path) -> dict:
-        """A part may end in any error: that too is how a stack shows what is planted, and then there is no bundle."""
+        """A part may end in any error: that too is how a stack shows what is planted. Then there is no bundle, and what comes after
+        begins anew: the error may have left the session's model in the middle of something."""
         try:
             with BundleWriter(to, stack="port", recipe=self._clean.recipe, plan=self._clean.plan) as writer:
                 for part in parts:
                     RECORDED[part](self._session, writer)
                 writer.manifest(**environment())
         except Exception as error:
+            self._begin()
             return {"part": part, "error": f"{type(error).__name__}: {error}".splitlines()[0]}
         return {}
 
