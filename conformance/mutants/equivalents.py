@@ -1,4 +1,4 @@
-"""Mutants that compute what the original does: listed by hand in equivalent.toml, each with its reason."""
+"""Mutants that compute every number as the original does: listed by hand in equivalent.toml, each with its reason."""
 
 import tomllib
 from dataclasses import dataclass

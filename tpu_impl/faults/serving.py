@@ -14,6 +14,7 @@ import json
 import os
 import sys
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import cache
 from pathlib import Path
 
 from conformance.contract.bundle import BundleWriter
@@ -78,6 +79,7 @@ class Server:
                     RECORDED[part](self._session, writer)
                 writer.manifest(**environment())
         except Exception as error:
+            self._clean._attached = cache(self._clean._attach)
             self._begin()
             return {"part": part, "error": f"{type(error).__name__}: {error}".splitlines()[0]}
         return {}
