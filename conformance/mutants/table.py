@@ -5,6 +5,7 @@ from collections import Counter
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from conformance.contract.mutants import Mutant
 from conformance.contract.schema import RUNGS
@@ -22,7 +23,8 @@ def print_mutants(mutants: tuple[Mutant, ...], found: dict[str, Outcome], equiva
     survivors = Table("survivor", "function", "operator", "before", "after", title="seen by no check of the ladder", box=None)
     for mutant in real:
         if found[mutant.id].rung is None:
-            survivors.add_row(mutant.place, mutant.function, mutant.operator, mutant.before, mutant.after)
+            cells = (mutant.place, mutant.function, mutant.operator, mutant.before, mutant.after)
+            survivors.add_row(*(Text(cell, overflow="fold") for cell in cells))  # no markup: code has brackets
     console.print(survivors)
 
 
@@ -58,7 +60,7 @@ def _by(mutants: list[Mutant], found: dict[str, Outcome], what: str) -> Table:
 
 
 def _rungs(outcomes: list[Outcome]) -> Table:
-    table = Table("rung that saw it first", "by a check", "by an error", box=None)
+    table = Table("rung that saw it first", "mutants", "an error for everybody", box=None)
     for rung in (*RUNGS, ""):
         at = [outcome.crashed for outcome in outcomes if outcome.rung == rung]
         if at:
