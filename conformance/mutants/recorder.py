@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from conformance.pair import ENVIRONMENT
+from conformance.children import ENVIRONMENT
 
 COMMAND = ["-m", "tpu_impl.faults.serving"]
 

@@ -13,7 +13,7 @@ from queue import Queue
 from threading import Thread
 
 from conformance.contract.errors import ContractError
-from conformance.contract.faults import Fault, chosen, read_faults
+from conformance.contract.faults import Fault, chosen, of_stack, read_faults
 from conformance.contract.progress import Speaker
 from conformance.faults.judging import Given, failures
 from conformance.faults.peers import PARTS as PEERS_PARTS
@@ -44,8 +44,8 @@ def run_mutants(out: Path, count: int, seed: int, jobs: int, limit: float) -> in
 
 
 def run_faults(out: Path, ids: tuple[str, ...] | None, jobs: int, limit: float) -> int:
-    """The catalogue of planted faults (or some of it) with the peers' columns."""
-    faults = chosen(read_faults(), ids)
+    """The port's faults of the catalogue (or some of them) with the peers' columns."""
+    faults = of_stack(chosen(read_faults(), ids), "port")
     found = judged_all(out, {fault.id: partial(_judge_fault, fault) for fault in faults}, jobs, limit)
     print_faults([found[fault.id] for fault in faults])
     return ALL_PASS if all(found[fault.id].rung for fault in faults) else CHECK_FAILED
