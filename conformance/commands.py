@@ -14,7 +14,7 @@ from rich.text import Text
 
 from conformance import certificate
 from conformance import doctor as machine
-from conformance.causes import explanations, likely_causes
+from conformance.causes import explanations, likely_causes, usual_causes
 from conformance.contract.bundle import MANIFEST, Bundle
 from conformance.contract.errors import ContractError
 from conformance.contract.levels import L0
@@ -32,6 +32,7 @@ from conformance.validation import examine
 ROOT = Path(__file__).parents[1]
 TINY = Path(__file__).with_name("recipes") / "tiny.toml"
 FINDINGS = "findings.jsonl"
+EXPLAINED = 6  # causes of a failure that `parity explain` lists
 GRACE_S = 20  # a child that was asked to stop ends its own children first
 
 
@@ -86,16 +87,18 @@ def report(options: argparse.Namespace) -> int:
 
 
 def explain_rung(options: argparse.Namespace) -> int:
-    """Failures of an earlier run first; the causes are then in the order of the first failure's signature."""
+    """Failures of an earlier run first; the causes are then those that all failures of the rung together look like."""
     about = explanations()[options.rung]
-    failed = [one for one in _saved_findings(options.out) or () if one.rung == options.rung and one.verdict is Verdict.FAIL]
+    found = _saved_findings(options.out) or []
+    failed = [one for one in found if one.rung == options.rung and one.verdict is Verdict.FAIL]
     console = Console()
     for finding in failed:
-        console.print(Text(explain(finding) + "\n"))
+        console.print(Text(explain(finding, found) + "\n"))
     console.print(Text(about.rung, style="bold"), _labelled(promise=about.promise, judged=about.judged))
-    console.print(Text("\nwhat usually goes wrong", style="bold"))
-    for cause in likely_causes(failed[0]) if failed else about.causes:
-        console.print(Text(f"\n  {cause.symptom}"), _labelled(why=cause.cause, where=cause.seam, mend=cause.mend))
+    console.print(Text("\nlikely causes, best first" if failed else "\nwhat usually goes wrong", style="bold"))
+    for cause in likely_causes(failed[0], found)[:EXPLAINED] if failed else usual_causes(options.rung):
+        heading = cause.symptom or cause.how_alike or "a planted fault"
+        console.print(Text(f"\n  {heading}"), _labelled(why=cause.cause, where=cause.seam, mend=cause.mend))
     return ALL_PASS
 
 

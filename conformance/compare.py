@@ -31,6 +31,14 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
     return float(a @ b / size) if size else 1.0
 
 
+def projection(array: np.ndarray, truth: np.ndarray) -> float | None:
+    """The factor f by which f x truth is closest to `array` (least squares); None where there is none."""
+    array, truth = wide(array).ravel(), wide(truth).ravel()
+    size = float(truth @ truth)
+    found = float(array @ truth) / size if size else np.nan
+    return found if np.isfinite(found) else None
+
+
 def ulp(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Spacing of `dtype` at the magnitude of `array`, float64, never below that of the smallest normal number."""
     info = ml_dtypes.finfo(dtype)

@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import math
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -18,6 +20,10 @@ class Verdict(StrEnum):
     NOT_PROVEN = "NOT PROVEN"  # skipped, not built, no hardware, or an earlier rung failed
 
 
+# One number alone, at one place of a list or array, as a count of items, or as the length of an array.
+NUMBER = re.compile(r"(?:\[\d+\]: |\w+\[)?(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?: items|\]| at \[[\d, ]*\])?", re.IGNORECASE)
+WORD, DIGEST = re.compile(r"\b[A-Za-z]\w*"), re.compile(r"\b[0-9a-f]{16,}\b")
+SAY_NOTHING = ("port", "reference", "model", "language_model", "layers")  # either stack's; the start of tensors' names
 CONTROL = "control"  # kind of a finding whose worst measurement is a negative control
 # Worst first: a rung's verdict is the worst of its checks.
 SEVERITY = (Verdict.FAIL, Verdict.INCONCLUSIVE, Verdict.NOT_PROVEN, Verdict.PASS)
@@ -41,6 +47,12 @@ class Finding:
     reason: str = ""  # why NOT PROVEN or INCONCLUSIVE
     compared: int = 0  # how many values, tensors or lines went into it
     level: str = "L0"
+    first: str = ""  # the first place over its limit, in the check's own order
+    over: int = 0  # how many of those compared are over theirs
+    kinds: dict[str, int] = field(default_factory=dict)  # how many are over by kind of place (`kind_of`)
+    errors: dict[str, float] = field(default_factory=dict)  # sum of the shares of the limit (exact: of the differences) by kind
+    low: float | None = None  # the smallest and the largest got / expected of places over the limit
+    high: float | None = None
 
     @property
     def used_percent(self) -> float | None:
@@ -48,6 +60,20 @@ class Finding:
         if self.measured is None or not self.limit or (self.kind == CONTROL and self.verdict is Verdict.PASS):
             return None
         return 100 * self.measured / self.limit
+
+
+def kind_of(place: str) -> str:
+    """A place without its numbers and without the stack: a fault may lie in either. "layer (full_attention) mlp"."""
+    return " ".join(word for word in WORD.findall(DIGEST.sub("", place)) if word not in SAY_NOTHING)
+
+
+def factor(got: object, expected: object) -> float | None:
+    """got / expected of numbers or their texts; infinite where nothing was expected; None for 0 / 0 and where one is no number."""
+    numbers = [NUMBER.fullmatch(str(value)) for value in (got, expected)]
+    if not all(numbers):
+        return None
+    a, b = (float(number[1]) for number in numbers)
+    return a / b if b else (math.copysign(math.inf, a) if a else None)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from conformance.compare import rms_error
+from conformance.compare import projection, rms_error
 from conformance.contract.bundle import Bundle
 
 
@@ -22,8 +22,9 @@ def judge_tensors(judge, reference: Bundle, rung: str, mine: dict[str, np.ndarra
     judge.same("tensors", set(mine), set(exact))
     factor, floors = limits["arithmetic"].value, float32_floors(reference, rung, exact)
     for name in [name for name in exact if name in mine]:
-        error = rms_error(mine[name], exact[name])
-        judge.within(name, error, factor * floors[name], expected=f"at most {factor} x {floors[name]:.3g}", got=error)
+        error, times = rms_error(mine[name], exact[name]), projection(mine[name], exact[name])
+        most = f"at most {factor} x {floors[name]:.3g}"
+        judge.within(name, error, factor * floors[name], expected=most, got=error, times=times)
 
 
 def scalar_floors(reference: Bundle) -> dict[str, float]:

@@ -1,14 +1,16 @@
 """The judge of one check: takes measurements, keeps the worst, and turns it into a finding."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from conformance.causes import likely_causes
-from conformance.findings import CONTROL, Finding, Verdict
+from conformance.causes import Cause, in_numbers, likely_causes
+from conformance.findings import CONTROL, Finding, Verdict, factor, kind_of
 
-LIKELY = 2  # causes that a failure names by itself
+MOST_ERROR = 1e9  # an error that is not finite counts as so many times the limit
+LIKELY = 3  # causes that a failure names by itself
 
 
 class NotEqual(AssertionError):
@@ -22,6 +24,7 @@ class Measurement:
     limit: float
     expected: str
     got: str
+    times: float | None = None  # got / expected, where that is a number
     is_control: bool = False  # a control shows that the check can see: how far it is beyond its least says nothing of the port
 
     @property
@@ -47,12 +50,17 @@ class Judge:
     def same(self, where: str, got: object, expected: object) -> None:
         """Exact: `got` equals `expected` (values, lists, arrays bit for bit)."""
         count, got_text, expected_text = _differences(got, expected)
-        self.measurements.append(Measurement(where, count, 0, expected_text, got_text))
+        times = factor(got, expected)
+        times = factor(got_text, expected_text) if times is None else times
+        self.measurements.append(Measurement(where, count, 0, expected_text, got_text, times))
 
-    def within(self, where: str, measured: float, limit: float, *, expected: object = "", got: object = "") -> None:
-        """`measured` is at most `limit`. NaN is never within."""
+    def within(
+        self, where: str, measured: float, limit: float, *, expected: object = "", got: object = "", times: float | None = None
+    ) -> None:
+        """`measured` is at most `limit`. NaN is never within. `times`: got / expected of arrays, of which the texts show no number."""
         measured = float(measured) if np.isfinite(measured) else float("inf")
-        self.measurements.append(Measurement(where, measured, float(limit), _text(expected), _text(got)))
+        times = factor(expected=expected, got=got) if times is None else times
+        self.measurements.append(Measurement(where, measured, float(limit), _text(expected), _text(got), times))
 
     def above(self, where: str, measured: float, least: float, *, expected: object = "", got: object = "") -> None:
         """`measured` is at least `least`: how a negative control shows that the check can see. Judged as least / measured."""
@@ -80,6 +88,7 @@ class Judge:
         if verdict is Verdict.PASS and self.inconclusive:
             verdict = Verdict.INCONCLUSIVE
         values = dict(measured=min(top.measured, 1e300), limit=top.limit, where=top.where, expected=top.expected, got=top.got)
+        values |= _of_those_over([one for one in self.measurements if one.used > 1])
         kind = CONTROL if top.is_control else self.kind
         return self._finding(verdict, reason=self.inconclusive, kind=kind, **values)
 
@@ -87,16 +96,16 @@ class Judge:
         head = dict(rung=self.rung, check=self.check, promise=self.promise, unit=self.unit, kind=self.kind)
         return Finding(verdict=verdict, compared=len(self.measurements), **head | values)
 
-    def conclude(self) -> Finding:
-        """The finding; raises `NotEqual` when the check failed."""
+    def conclude(self, earlier: Iterable[Finding] = ()) -> Finding:
+        """The finding; raises `NotEqual` when the check failed. `earlier`: findings of the session so far, which its causes go by."""
         finding = self.finding
         if finding.verdict is Verdict.FAIL:
-            raise NotEqual(explain(finding))
+            raise NotEqual(explain(finding, [*earlier, finding]))
         return finding
 
 
-def explain(finding: Finding) -> str:
-    """A failure for people: promise, place, expected, got, share of the limit."""
+def explain(finding: Finding, findings: Iterable[Finding] = ()) -> str:
+    """A failure for people: promise, place, expected, got, share of the limit. `findings`: of the session so far."""
     used = "" if finding.used_percent is None else f" ({finding.used_percent:.0f} % of the limit)"
     measured = "nothing" if finding.measured is None else f"{finding.measured:.6g}"
     limit = "" if finding.limit is None else f", limit {finding.limit:.6g} {finding.unit}{used}"
@@ -104,13 +113,40 @@ def explain(finding: Finding) -> str:
         f"{finding.rung}: {finding.promise}",
         f"  where:     {finding.where or 'everywhere'}",
         f"  measured:  {measured}{limit}",
+        f"  first:     {finding.first}; {finding.over} of {finding.compared} are over the limit" if finding.over else "",
         f"  expected:  {finding.expected}",
         f"  got:       {finding.got}",
         f"  {finding.reason}" if finding.reason else "",
-        *(f"  likely:    {cause.cause} Mend: {cause.mend}" for cause in likely_causes(finding)[:LIKELY]),
+        *_likely(finding, likely_causes(finding, findings)[:LIKELY]),
         f"  reproduce: parity check --only {finding.rung}  (all causes: parity explain {finding.rung})",
     ]
     return "\n".join(line for line in lines if line)
+
+
+def _of_those_over(over: list[Measurement]) -> dict:
+    """What diagnosis goes by: the first place, how many and how far they are over by kind of place, and by which factors."""
+    if not over:
+        return {}
+    errors: Counter = Counter()
+    for one in over:
+        errors[kind_of(one.where)] += min(one.used if one.limit else one.measured, MOST_ERROR)
+    factors = [one.times for one in over if one.times is not None]
+    return dict(
+        first=over[0].where, over=len(over), kinds=dict(Counter(kind_of(one.where) for one in over)), errors=dict(errors),
+        low=min(factors, default=None), high=max(factors, default=None),
+    )  # fmt: skip
+
+
+def _likely(finding: Finding, causes: Sequence[Cause]) -> list[str]:
+    """The first with the numbers that it rests on; whether a planted fault looks like this is said before anything else."""
+    numbers = in_numbers(finding)
+    alike = [f" ({cause.how_alike})" if cause.how_alike else "" for cause in causes]
+    lines = [f"  likely:    {one.cause} Where: {one.seam}. Mend: {one.mend}{how}" for one, how in zip(causes, alike, strict=True)]
+    if numbers and lines:
+        lines[0] = lines[0].replace("likely:    ", f"likely:    {numbers}: ", 1)
+    if not any(cause.is_close for cause in causes):
+        lines.insert(0, "  likely:    this matches no planted fault closely; what is known of the rung:")
+    return lines
 
 
 def _differences(got: object, expected: object) -> tuple[float, str, str]:

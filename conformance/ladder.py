@@ -113,6 +113,6 @@ def pytest_pyfunc_call(pyfuncitem):
         return
     pyfuncitem.stash[FINDING] = judge.finding
     try:
-        judge.conclude()
+        judge.conclude(pyfuncitem.config.ladder.findings)
     except AssertionError as error:
         outcome.force_exception(error)

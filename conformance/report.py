@@ -75,11 +75,14 @@ def write_report(
     port: Bundle | None,
     recipe: Recipe,
     certificate: dict | None,
-    causes: Callable[[Finding], Sequence[Cause]],
+    causes: Callable[[Finding, Sequence[Finding]], Sequence[Cause]],
 ) -> Path:
-    """Writes `out`/report.html beside and renames it. `certificate` is its content, None when there is none."""
+    """Writes `out`/report.html beside and renames it. `certificate` is its content, None when there is none; `causes` names those of
+    a finding among all.
+    """
     out.mkdir(parents=True, exist_ok=True)
-    html = _environment(causes).get_template("report.html.j2").render(page=_page(findings, reference, port, recipe, certificate))
+    template = _environment(lambda finding: causes(finding, findings)).get_template("report.html.j2")
+    html = template.render(page=_page(findings, reference, port, recipe, certificate))
     partial = out / f".{NAME}.partial"
     partial.write_text(html, encoding="utf-8")
     return partial.rename(out / NAME)

@@ -20,7 +20,7 @@ def print_ladder(findings: Sequence[Finding], console: Console) -> None:
     _print_open_rungs(rungs, console)
     for finding in findings:
         if finding.verdict is Verdict.FAIL:
-            console.print(Text("\n" + explain(finding)))
+            console.print(Text("\n" + explain(finding, findings)))
     console.print(Text("\n" + counts_line(findings), style="bold"))
 
 

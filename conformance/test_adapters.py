@@ -74,7 +74,8 @@ def test_a_starts_with_the_recipes_spread(judge, stacks, recipe, limits):
             limit = limits["init_spread"].value * standard_error(recipe.adapter.rank * line["fan_in"])
             judge.within(where, abs(line["std"] / std - 1), limit, expected=std, got=line["std"])
             # A uniform draw reaches its bound: a sharp limit, of which no share is left over.
-            judge.same(where + ", largest within the bound", line["max_abs"] <= bound * (1 + 1e-6), True)
+            largest = f"{where}, largest ({line['max_abs']:.6g}) within the bound ({bound:.6g})"
+            judge.same(largest, line["max_abs"] <= bound * (1 + 1e-6), True)
             judge.same(where + ", B", line["b_max_abs"], 0.0)
 
 

@@ -91,7 +91,8 @@ def test_steps_have_the_same_tokens(judge, stacks, plan):
             rows = [plan.by_row[row] for row in step.rows]
             sums = [len(rows), sum(len(row.ids) for row in rows), sum(int(row.loss_mask.sum()) for row in rows)]
             line = lines.get(step.index, {})
-            judge.same(f"{bundle.stack}, step {step.index}", [line.get(k) for k in ("rows", "tokens", "loss_tokens")], sums)
+            for name, expected in zip(("rows", "tokens", "loss_tokens"), sums, strict=True):
+                judge.same(f"{bundle.stack}, step {step.index}, {name}", line.get(name), expected)
 
 
 def test_the_epoch_has_the_same_tokens(judge, reference, port):

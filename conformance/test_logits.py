@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from conformance.compare import hidden_mask, layers, real_logits, rms, rms_error, wide
+from conformance.compare import hidden_mask, layers, projection, real_logits, rms, rms_error, wide
 from conformance.contract.bundle import Bundle
 
+STREAMS = ("attention", "mlp", "hidden")  # in the order of a layer's computation
 STATES = ("base", "warm")  # without the adapter, and with the warm one
 EXACT_POSITIONS = 257  # 0 to 256: what bfloat16 counts exactly
 
@@ -12,7 +13,8 @@ EXACT_POSITIONS = 257  # 0 to 256: what bfloat16 counts exactly
 def judge_arithmetic(judge, where, port, reference, oracle, factor) -> None:
     """The port's rms error against the oracle is at most `factor` times the reference's own."""
     mine, floor = rms_error(port, oracle), rms_error(reference, oracle)
-    judge.within(where, mine, factor * floor, expected=f"rms error at most {factor} x {floor:.3g}", got=f"{mine:.3g}")
+    most, times = f"rms error at most {factor} x {floor:.3g}", projection(port, oracle)
+    judge.within(where, mine, factor * floor, expected=most, got=f"{mine:.3g}", times=times)
 
 
 def test_float32_streams_are_as_exact_as_the_references(judge, reference, port, plan, limits):
@@ -31,11 +33,19 @@ def _judge_streams(judge, reference, port, plan, limits, precision, oracle) -> N
     """In the order of the computation, so that the first place that drifts is the first over the limit."""
     mask, factor = hidden_mask(plan), limits["arithmetic"].value
     for state in STATES:
-        for stream in ("attention", "mlp", "hidden"):
-            sides = [layers(bundle, f"{precision}/{state}/{stream}", mask) for bundle in (port, reference)]
-            truth = layers(oracle[1], f"{oracle[0]}/{state}/{stream}", mask)
-            for layer, (mine, theirs, exact) in enumerate(zip(*sides, truth, strict=True)):
-                judge_arithmetic(judge, f"{state}, layer {layer} {stream}", mine, theirs, exact, factor)
+        streams = {name: _sides(port, reference, oracle, f"{state}/{name}", precision, mask) for name in STREAMS}
+        judge_arithmetic(judge, f"{state}, embedding", *streams["hidden"][0], factor)
+        for layer in plan.topology.layers:
+            for name in STREAMS:
+                place = f"{state}, layer {layer.index} ({layer.kind}) {name}"
+                # The residual stream begins with the embedding.
+                judge_arithmetic(judge, place, *streams[name][layer.index + (name == "hidden")], factor)
+
+
+def _sides(port, reference, oracle, key: str, precision: str, mask) -> list[tuple[np.ndarray, ...]]:
+    """(port's, reference's, oracle's) of every layer."""
+    values = [layers(bundle, f"{precision}/{key}", mask) for bundle in (port, reference)]
+    return list(zip(*values, layers(oracle[1], f"{oracle[0]}/{key}", mask), strict=True))
 
 
 def test_float32_logits_are_as_exact_as_the_references(judge, reference, port, plan, limits):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from conformance.compare import real_logits, rms_error
+from conformance.compare import projection, real_logits, rms_error, wide
 from conformance.contract.bundle import Bundle
 from conformance.contract.checkpoint_files import read_tensors
 from conformance.contract.digest import sha256_array
@@ -32,12 +32,13 @@ class Closeness:
     unequal: float
     worst_ulp: float
     worst_weight: str
+    times: float | None  # the delta that was added, as a multiple of the adapter's
 
 
 def closeness(bundle: Bundle, key: str, kind: str, plan, recipe) -> Closeness:
     """Merge `key` of a bundle against the float64 merge with its `kind` adapter."""
     base, adapter = read_tensors(recipe.checkpoint_dir), read_adapter(bundle.folder(ADAPTERS[kind]))
-    unequal, total, errors = 0.0, 0, {}
+    unequal, total, errors, added, exact = 0.0, 0, {}, [], []
     for name in weights_of(plan, recipe):
         merged = bundle.array("merge", f"{key}/{name}")
         weight = as_recorded(base[f"{name}.weight"], name, merged)
@@ -45,8 +46,10 @@ def closeness(bundle: Bundle, key: str, kind: str, plan, recipe) -> Closeness:
         unequal += merged.size * unequal_share(merged, weight.astype(np.float64) + change)
         total += merged.size
         errors[name] = worst_ulp(merged, weight, change)
+        added.append((wide(merged) - wide(weight)).ravel())
+        exact.append(change.ravel())
     worst = max(errors, key=errors.get)
-    return Closeness(unequal / total, errors[worst], worst)
+    return Closeness(unequal / total, errors[worst], worst, projection(np.concatenate(added), np.concatenate(exact)))
 
 
 def test_the_ports_merge_is_the_rounded_exact_merge(judge, port, plan, recipe, limits):
@@ -54,8 +57,9 @@ def test_the_ports_merge_is_the_rounded_exact_merge(judge, port, plan, recipe, l
     judge.measure_in("share of unequal elements; ulp")
     for kind in ADAPTERS:
         found = closeness(port, kind, kind, plan, recipe)
-        judge.within(f"{kind}, unequal elements", found.unequal, 1 - limits["merge_exact_share"].value)
-        judge.within(f"{kind}, {found.worst_weight}", found.worst_ulp, 1.0, expected="at most 1 ulp", got=found.worst_ulp)
+        judge.within(f"{kind}, unequal elements", found.unequal, 1 - limits["merge_exact_share"].value, times=found.times)
+        ulps = dict(expected="at most 1 ulp", got=found.worst_ulp, times=found.times)
+        judge.within(f"{kind}, {found.worst_weight}", found.worst_ulp, 1.0, **ulps)
 
 
 def test_the_references_merge_is_within_an_ulp(judge, reference, plan, recipe, limits):
@@ -63,7 +67,7 @@ def test_the_references_merge_is_within_an_ulp(judge, reference, plan, recipe, l
     judge.measure_in("ulp of max(|W|, |delta|, |W + delta|)")
     for kind in ADAPTERS:
         found = closeness(reference, kind, kind, plan, recipe)
-        judge.within(f"{kind}, {found.worst_weight}", found.worst_ulp, limits["peft_merge_ulp"].value)
+        judge.within(f"{kind}, {found.worst_weight}", found.worst_ulp, limits["peft_merge_ulp"].value, times=found.times)
 
 
 def test_wrong_merges_are_told_apart(judge, port, plan, recipe, limits):

@@ -19,12 +19,22 @@ Part = Callable[..., None]  # (session, writer): records a part of a rung
 
 
 @dataclass(frozen=True, slots=True)
+class PlantedCause:
+    """What went wrong, where to look, how to mend it: said so that a stranger with another port understands it."""
+
+    id: str
+    cause: str
+    seam: str
+    mend: str
+
+
+@dataclass(frozen=True, slots=True)
 class Fault:
     """One planted fault. `records` names the parts that the stack records anew under it, in the ladder's order."""
 
     id: str
     source: str  # public report, "correction off: NAME", or an item of FACTS.md
-    cause: str
+    cause: str  # id of a PlantedCause
     plant: str  # the function that plants it, by its name in the stack's table of plants
     records: tuple[str, ...]
     rung: str
@@ -42,8 +52,21 @@ class Fault:
 
 
 def read_faults(path: Path = CATALOGUE) -> tuple[Fault, ...]:
-    entries = tomllib.loads(path.read_text())["fault"]
-    return tuple(read_record(Fault, entry, where=path.name, prefix=f"fault {entry.get('id')!r}: ") for entry in entries)
+    faults, causes = _read(path, Fault, "fault"), read_causes(path)
+    for fault in faults:
+        if fault.cause not in causes:
+            raise ContractError(f"{path.name}: fault {fault.id!r}: cause = {fault.cause!r} is no [[cause]] of the file")
+    return faults
+
+
+def read_causes(path: Path = CATALOGUE) -> dict[str, PlantedCause]:
+    """By id."""
+    return {cause.id: cause for cause in _read(path, PlantedCause, "cause")}
+
+
+def _read(path: Path, record: type, kind: str) -> tuple:
+    entries = tomllib.loads(path.read_text())[kind]
+    return tuple(read_record(record, entry, where=path.name, prefix=f"{kind} {entry.get('id')!r}: ") for entry in entries)
 
 
 def chosen(faults: tuple[Fault, ...], ids: tuple[str, ...] | None) -> tuple[Fault, ...]:

@@ -11,6 +11,7 @@ from conformance.summary import BAD_INPUT
 EPILOG = """examples:
   python -m conformance.faults --out faults-out                          everything: about a quarter of an hour on two cores
   python -m conformance.faults --out faults-out --ids alpha-1-percent    one fault; the clean bundles in --out are kept
+  python -m conformance.faults --out faults-1 --seed 1                   how well causes are named on recordings never seen
 
 Exit codes: 0 every fault was caught where the catalogue says; 1 one was not; 2 bad input."""
 
@@ -23,13 +24,16 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--out", type=Path, required=True, help="folder of recipe, bundles and recordings; clean bundles are kept")
     top.add_argument("--ids", type=lambda text: tuple(text.split(",")), help="comma-separated; all when left out")
     top.add_argument("--jobs", type=int, default=2, help="recorders at a time (default 2)")
+    top.add_argument("--seed", type=int, help="record another recipe: the small one with this seed, which no signature has seen")
+    top.add_argument("--recorded", action="store_true", help="judge the recordings that lie in --out; record no fault")
+    top.add_argument("--write-signatures", action="store_true", help="write conformance/faults/signatures.json from this run")
     return top
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
-        return run.run(options.out, options.ids, options.jobs)
+        return run.run(run.Options(**vars(options)))
     except ContractError as error:
         print(f"faults: {error}", file=sys.stderr)
         return BAD_INPUT

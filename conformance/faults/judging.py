@@ -25,6 +25,7 @@ class Outcome:
     check: str | None = None
     used_percent: float | None = None  # of the limit; None for exact checks
     where: str = ""
+    findings: tuple[Finding, ...] = ()  # of every check of that rung
 
     @property
     def as_expected(self) -> bool:
@@ -40,23 +41,32 @@ def judge_fault(fault: Fault, pair: Pair, recordings: Path, given: Given) -> Out
     refused = refusal(recordings, fault)
     if refused:
         # What was recorded before the refusal is a bundle too, but a stack that refuses writes none.
-        return Outcome(fault, refused["rung"], REFUSED, where=refused["error"])
+        finding = Finding(refused["rung"], REFUSED, "The stack records the rung.", Verdict.FAIL, reason=refused["error"])
+        return Outcome(fault, refused["rung"], REFUSED, where=refused["error"], findings=(finding,))
     clean = {"reference": pair.reference, "port": pair.port}
     overlay = Overlay(clean[fault.stack], Bundle(recordings / fault.id))
     sides = clean | {fault.stack: overlay}
-    finding = next(failures(sides["reference"], sides["port"], given, overlay.recorded[0]), None)
-    if finding is None:
-        return Outcome(fault)
-    return Outcome(fault, finding.rung, finding.check, finding.used_percent, finding.where)
+    findings = first_failing_rung(sides["reference"], sides["port"], given, overlay.recorded[0])
+    first = next((one for one in findings if one.verdict is Verdict.FAIL), None)
+    return Outcome(fault, first.rung, first.check, first.used_percent, first.where, findings) if first else Outcome(fault)
 
 
 def failures(reference, port, given: Given, start: str = RUNGS[0]) -> Iterator[Finding]:
     """Checks that fail, in the ladder's order. Rungs before `start` are those of the clean bundle, which a control has judged."""
+    for rung in RUNGS[RUNGS.index(start) :]:
+        yield from (finding for finding in _judged_rung(rung, reference, port, given) if finding.verdict is Verdict.FAIL)
+
+
+def first_failing_rung(reference, port, given: Given, start: str) -> tuple[Finding, ...]:
+    """Findings of all checks of the first rung where one fails; none where nothing fails."""
+    rungs = (tuple(_judged_rung(rung, reference, port, given)) for rung in RUNGS[RUNGS.index(start) :])
+    return next((found for found in rungs if any(one.verdict is Verdict.FAIL for one in found)), ())
+
+
+def _judged_rung(wanted: str, reference, port, given: Given) -> Iterator[Finding]:
     for rung, check in checks().values():
-        if RUNGS.index(rung) >= RUNGS.index(start) and reference.has(rung) and port.has(rung):
-            finding = judged(rung, check, reference, port, given)
-            if finding.verdict is Verdict.FAIL:
-                yield finding
+        if rung == wanted and reference.has(rung) and port.has(rung):
+            yield judged(rung, check, reference, port, given)
 
 
 def judged(rung: str, check: Callable, reference, port, given: Given) -> Finding:

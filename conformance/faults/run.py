@@ -2,17 +2,21 @@
 
 import shutil
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.children import run_all, stack_child
 from conformance.contract.bundle import MANIFEST, Bundle
+from conformance.contract.errors import ContractError
 from conformance.contract.faults import Fault, chosen, of_stack, read_faults
 from conformance.contract.plan import make_plan
 from conformance.contract.recipe import load_recipe
 from conformance.contract.schema import RUNGS
 from conformance.faults.judging import Given, failures, judge_fault
 from conformance.faults.small import write_small
-from conformance.faults.table import print_tables
+from conformance.faults.table import print_diagnosis, print_tables
+from conformance.matching import FILE as SIGNATURES
+from conformance.matching import read_signatures, recipe_of_signatures, signature_of, write_signatures
 from conformance.pair import MODULES, Pair, exchange_stacks, record_stacks
 from conformance.summary import ALL_PASS, CHECK_FAILED
 from conformance.tolerances import read_tolerances
@@ -21,21 +25,44 @@ RECORDED = tuple(rung for rung in RUNGS if rung not in ("sharding", "serving", "
 RECORDINGS = "recordings"
 
 
-def run(out: Path, ids: tuple[str, ...] | None, jobs: int) -> int:
-    faults = chosen(read_faults(), ids)
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`ids` None: every fault. `recorded`: judge what lies in `out`, record no fault. `seed`: of a recipe of its own, for evidence that
+    no signature has seen.
+    """
+
+    out: Path
+    ids: tuple[str, ...] | None = None
+    jobs: int = 2
+    seed: int | None = None
+    recorded: bool = False
+    write_signatures: bool = False
+
+
+def run(options: Options) -> int:
+    out, jobs = options.out, options.jobs
+    faults = chosen(read_faults(), options.ids)
+    if options.write_signatures and options.ids:
+        raise ContractError("--write-signatures writes those of all faults: leave out --ids")
     out.mkdir(parents=True, exist_ok=True)
-    pair = clean_pair(out)
+    pair = clean_pair(out, options.seed)
     given = fixtures(pair)
     alarms = [f"{finding.rung}: {finding.check}: {finding.where}" for finding in failures(pair.reference, pair.port, given)]
-    record(out, faults, jobs)
+    if not options.recorded:
+        record(out, faults, jobs)
     outcomes = [judge_fault(fault, pair, folder_of(out, faults, fault, jobs), given) for fault in faults]
     print_tables(outcomes, alarms)
+    if options.write_signatures:
+        write_signatures(SIGNATURES, pair.recipe.digest, {one.fault.id: signature_of(one.findings) for one in outcomes})
+        read_signatures.cache_clear()
+        recipe_of_signatures.cache_clear()
+    print_diagnosis(outcomes, pair.recipe.digest)
     return ALL_PASS if not alarms and all(outcome.as_expected for outcome in outcomes) else CHECK_FAILED
 
 
-def clean_pair(out: Path) -> Pair:
+def clean_pair(out: Path, seed: int | None = None) -> Pair:
     """Both stacks' bundles of the small recipe without a fault; those that lie in `out` are kept."""
-    recipe_file = write_small(out)
+    recipe_file = write_small(out, seed)
     paths = {stack: out / stack for stack in MODULES}
     missing = {stack: path for stack, path in paths.items() if not (path / MANIFEST).is_file()}
     if missing:

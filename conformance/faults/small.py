@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from conformance.commands import TINY
-from conformance.contract.recipe import Trajectory, load_recipe
+from conformance.contract.recipe import Seeds, Trajectory, load_recipe
 from conformance.contract.recipe_writer import write_recipe
 
 # Alike and seen three times: the loss falls by 40 % in 8 steps, so that the ladder's control of learning holds here too.
@@ -14,8 +14,8 @@ WARMUP_STEPS = 1  # the warm state's step, 5 past the warm-up, is then still one
 RUNS = Trajectory(perturbed_runs=4, bf16_runs=2, dropout_pairs=5)
 
 
-def write_small(folder: Path) -> Path:
-    """FOLDER/recipe.toml with its rows beside it."""
+def write_small(folder: Path, seed: int | None = None) -> Path:
+    """FOLDER/recipe.toml with its rows beside it. `seed`: of data, adapters and dropout instead of the tiny recipe's."""
     tiny = load_recipe(TINY)
     lines = tiny.rows_file.read_text().splitlines(keepends=True)
     rows = folder / "rows.jsonl"
@@ -25,5 +25,6 @@ def write_small(folder: Path) -> Path:
         data=dataclasses.replace(tiny.data, rows=str(rows.resolve()), epochs=EPOCHS),
         schedule=dataclasses.replace(tiny.schedule, warmup_steps=WARMUP_STEPS),
         trajectory=RUNS,
+        seeds=tiny.seeds if seed is None else Seeds(seed, seed, seed),
     )
     return write_recipe(folder / "recipe.toml", small)

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from conformance.faults.diagnosis import diagnose_all, lines
 from conformance.faults.judging import Outcome, smallest
 
 FILE_WIDTH = 220  # characters: a table in a file is not folded at 80
@@ -14,7 +15,7 @@ STYLES = {True: "green", False: "bold red"}
 
 
 def print_tables(outcomes: list[Outcome], alarms: list[str]) -> None:
-    console = Console() if sys.stdout.isatty() else Console(width=FILE_WIDTH)
+    console = _console()
     for alarm in alarms:
         console.print(Text(f"false alarm without a fault: {alarm}", style=STYLES[False]))
     console.print(_table("planted faults", outcomes))
@@ -23,6 +24,19 @@ def print_tables(outcomes: list[Outcome], alarms: list[str]) -> None:
     console.print(Text(f"{len(outcomes) - len(missed)} of {len(outcomes)} faults caught where the catalogue says"))
     if missed:
         console.print(Text(f"not so: {', '.join(missed)}", style=STYLES[False]))
+
+
+def print_diagnosis(outcomes: list[Outcome], recipe: str) -> None:
+    """By all checks of the rung, as `parity explain` has them, and at the first failure, as its message has it."""
+    console = _console()
+    for title, whole in (("by all checks of the rung", True), ("at the first failure", False)):
+        console.print(Text(f"\ndiagnosis {title}", style="bold"))
+        for line in lines(diagnose_all(outcomes, recipe, whole=whole)):
+            console.print(Text(line))
+
+
+def _console() -> Console:
+    return Console() if sys.stdout.isatty() else Console(width=FILE_WIDTH)
 
 
 def _table(title: str, outcomes: Iterable[Outcome]) -> Table:

@@ -25,7 +25,7 @@ def failing_finding(rung: str = "adapters", **changes) -> Finding:
         unit="relative difference of the standard deviation", where="port, layers.3.mlp.up_proj, seed 0", expected="0.0589",
         got="0.14423", compared=210,
     )  # fmt: skip
-    return Finding(rung=rung, verdict=Verdict.FAIL, **values | changes)
+    return Finding(**dict(rung=rung, verdict=Verdict.FAIL) | values | changes)
 
 
 def open_finding(rung: str = "sharding", reason: str = "not built yet") -> Finding:

@@ -19,7 +19,8 @@ def end_of(error: Exception, *measured: int) -> BaseException:
     def body():
         raise error
 
-    outcome, wrapper = pluggy.Result.from_call(body), pytest_pyfunc_call(SimpleNamespace(stash={JUDGE: judge}))
+    item = SimpleNamespace(stash={JUDGE: judge}, config=SimpleNamespace(ladder=SimpleNamespace(findings=[])))
+    outcome, wrapper = pluggy.Result.from_call(body), pytest_pyfunc_call(item)
     next(wrapper)
     with pytest.raises(StopIteration):
         wrapper.send(outcome)
