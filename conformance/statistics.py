@@ -23,6 +23,11 @@ class Equivalence:
         """The smallest margin within which these runs are shown to be equivalent."""
         return abs(self.mean) + self.half
 
+    @property
+    def least(self) -> float:
+        """The smallest difference that the interval allows."""
+        return max(0.0, abs(self.mean) - self.half)
+
 
 def equivalence(differences: np.ndarray) -> Equivalence:
     """`differences` [n]: paired relative differences. Equivalent within a margin when `bound` is below it."""
