@@ -44,7 +44,7 @@ def judge_fault(fault: Fault, pair: Pair, recordings: Path, given: Given) -> Out
         finding = Finding(refused["rung"], REFUSED, "The stack records the rung.", Verdict.FAIL, reason=refused["error"])
         return Outcome(fault, refused["rung"], REFUSED, where=refused["error"], findings=(finding,))
     clean = {"reference": pair.reference, "port": pair.port}
-    overlay = Overlay(clean[fault.stack], Bundle(recordings / fault.id))
+    overlay = Overlay(clean[fault.stack], Bundle(recordings / fault.id), fault.records)
     sides = clean | {fault.stack: overlay}
     findings = first_failing_rung(sides["reference"], sides["port"], given, overlay.recorded[0])
     first = next((one for one in findings if one.verdict is Verdict.FAIL), None)

@@ -23,12 +23,19 @@ PARTLY = {
     ("sharding", "fallback"): ("mesh",),
 }
 
+SERIES = {"adapters init": ("adapters", "own_init")}  # part -> its series, where the names differ
+
 
 class Overlay:
-    """Reads like the clean bundle. A group of arrays (the key up to its last `/`) comes from one of the two, never from both."""
+    """Reads like the clean bundle. A group of arrays (the key up to its last `/`) comes from one of the two, never from both.
 
-    def __init__(self, clean: Bundle, faulty: Bundle):
+    `parts`: what was recorded anew, as a fault names it. A series that is a part of its own has no clean line left, also when
+    nothing was recorded of it: a fault that finds no weight at all would look clean otherwise.
+    """
+
+    def __init__(self, clean: Bundle, faulty: Bundle, parts: tuple[str, ...] = ()):
         self._clean, self._faulty = clean, faulty
+        self._whole = {SERIES.get(part, tuple(part.split(" ", 1))) for part in parts} - set(PARTLY)
 
     def __getattr__(self, name: str):
         return getattr(self._clean, name)
@@ -50,6 +57,8 @@ class Overlay:
 
     def lines(self, rung: str, series: str) -> list[dict]:
         anew, fields = self._faulty.lines(rung, series), PARTLY.get((rung, series), ())
+        if (rung, series) in self._whole:
+            return anew
         about = {tuple(line[name] for name in fields) for line in anew}
         return [line for line in self._clean.lines(rung, series) if tuple(line[name] for name in fields) not in about] + anew
 

@@ -47,3 +47,13 @@ def test_it_knows_what_was_recorded_anew(overlay):
     assert overlay.recorded == ("adapters", "gradients", "trajectory")
     assert overlay.has("gradients")
     assert not overlay.has("merge")
+
+
+def test_a_part_of_which_nothing_is_left_is_empty(tmp_path, recipe, plan):
+    """A fault that finds no weight records no line: the clean ones must not stand in. Without the part's name they would (control)."""
+    clean = write(tmp_path / "clean", recipe, plan, f32=({A: 1}, 3.0))
+    with BundleWriter(tmp_path / "faulty", stack="port", recipe=recipe, plan=plan) as writer:
+        writer.line("trajectory", "run", run="f32", precision="f32", seed=0, dropout=0.0)
+    faulty = Bundle(tmp_path / "faulty")
+    assert Overlay(clean, faulty, ("adapters frozen",)).lines("adapters", "frozen") == []
+    assert Overlay(clean, faulty).lines("adapters", "frozen")
