@@ -66,10 +66,13 @@ class StepGradients:
 def step_gradients(model, batches: list[Batch]) -> StepGradients:
     """Forward and backward of one optimizer step, its micro-batches averaged as MultiSteps averages them."""
     graphdef, lora, frozen = nnx.split(model, nnx.LoRAParam, ...)
-    results = [loss_and_gradients(graphdef, lora, frozen, place_rows(batch)) for batch in batches]
-    mean = functools.reduce(lambda total, pair: _running_mean(total, *pair), enumerate(grads for _, grads in results), None)
-    loss = np.mean(np.asarray([float(loss) for loss, _ in results], np.float32))
-    return StepGradients(float(loss), float(_global_norm(mean)), named(model, mean))
+    losses, mean = [], None
+    for count, batch in enumerate(batches):
+        # Waited for: on several processes' CPU devices a sum over devices that starts behind many small programs waits for ever.
+        loss, grads = jax.block_until_ready(loss_and_gradients(graphdef, lora, frozen, place_rows(batch)))
+        losses.append(np.float32(loss))
+        mean = jax.block_until_ready(_running_mean(mean, count, grads))
+    return StepGradients(float(np.mean(losses)), float(_global_norm(mean)), named(model, mean))
 
 
 _global_norm = jax.jit(optax.global_norm)
@@ -99,8 +102,8 @@ def warm_step(model, recipe: Recipe, warm: WarmState, rates: np.ndarray, batches
     params = nnx.as_pure(lora)
     state = set_moments(transformation.init(params), structured(model, warm.m), structured(model, warm.v), warm.step)
     for batch in batches:
-        _, grads = loss_and_gradients(graphdef, lora, frozen, place_rows(batch))
-        params, state = apply_gradients(transformation, params, state, nnx.as_pure(grads))
+        _, grads = jax.block_until_ready(loss_and_gradients(graphdef, lora, frozen, place_rows(batch)))
+        params, state = jax.block_until_ready(apply_gradients(transformation, params, state, nnx.as_pure(grads)))
     moments = {moment: named(model, getattr(part_of(state, AdamState), moment)) for moment in MOMENTS}
     moved = named(model, params) | {f"{name}.{moment}": moments[moment][name] for moment in MOMENTS for name in moments[moment]}
     return moved, float(part_of(state, ClipState).grad_norm)
