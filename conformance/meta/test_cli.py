@@ -1,6 +1,5 @@
 """The command line: exit codes, one-line errors, and children that end with their parent."""
 
-import functools
 import os
 import signal
 import subprocess
@@ -180,12 +179,10 @@ def test_the_command_line_needs_no_stack():
 def test_an_interrupt_ends_the_child(tmp_path):
     """Ctrl-C to the parent alone reaches the child, which gets the time to end its own."""
     child = f"import pathlib, os, time; pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid())); time.sleep(60)"
-    parent = f"import sys; from conformance.commands import run_child; run_child([sys.executable, '-c', {child!r}])"
     # A shell starts what runs in its background with SIGINT ignored, and Python leaves it so: the test must not inherit that.
-    heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    process = subprocess.Popen(
-        [sys.executable, "-c", parent], cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=heard
-    )
+    heard = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    parent = f"{heard}from conformance.commands import run_child; run_child([sys.executable, '-c', {child!r}])"
+    process = subprocess.Popen([sys.executable, "-c", parent], cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True)
     pid = _wait_for_pid(tmp_path / "pid")
     process.send_signal(signal.SIGINT)
     assert process.wait(20) != 0
