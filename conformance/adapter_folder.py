@@ -9,7 +9,7 @@ from conformance.contract.checkpoint_files import read_file
 from conformance.contract.draws import Tensors
 from conformance.contract.errors import ContractError
 from conformance.contract.recipe import PROJECTIONS, Recipe
-from conformance.contract.topology import PREFIX, Topology, Weight
+from conformance.contract.topology import Topology, Weight, hub_name
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 # What changes more than B·A at one rank and one alpha; the value that means "off" beside None, False and an empty table.
@@ -58,5 +58,4 @@ def _check_config(folder: Path, recipe: Recipe) -> None:
 
 def _hub_name(name: str) -> str:
     """PEFT's name without its own prefix and suffixes; a text-only model's under the hub's prefix."""
-    plain = name.removeprefix("base_model.model.").removesuffix(".weight").removesuffix(".default")
-    return plain if plain.startswith(PREFIX) else plain.replace("model.", PREFIX, 1)
+    return hub_name(name.removeprefix("base_model.model.").removesuffix(".weight").removesuffix(".default"))

@@ -25,12 +25,16 @@ def _of_rung(rung: str) -> list[tuple[str, Callable]]:
     return sorted(members, key=lambda member: member[1].__code__.co_firstlineno)
 
 
+def needs_exchange(check: Callable) -> bool:
+    return "exchanged" in inspect.signature(check).parameters
+
+
 def run_check(rung: str, check: Callable, reference, port, **fixtures) -> Finding:
     """The finding of one check on these two bundles."""
     judge = Judge(rung, check.__name__, inspect.getdoc(check).splitlines()[0])
     given = dict(judge=judge, reference=reference, port=port, stacks=(reference, port), **fixtures)
     wanted = inspect.signature(check).parameters
-    if "exchanged" in wanted:
+    if needs_exchange(check):
         given["exchanged"] = (reference.exchange, port.exchange)
     check(**{name: given[name] for name in wanted})
     return judge.finding

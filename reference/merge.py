@@ -7,8 +7,9 @@ import numpy as np
 from conformance.contract.checkpoint_files import read_tensors, write_checkpoint
 from conformance.contract.draws import Tensors
 from conformance.contract.recipe import Recipe
+from conformance.contract.topology import hub_name
 from reference.adapter import ALPHA_CONTROL, attach_adapter, save_adapter, scaled, set_adapter
-from reference.model import CHECKPOINT_PRECISION, export_weights, hub_name, load_checkpoint
+from reference.model import CHECKPOINT_PRECISION, export_weights, load_checkpoint
 
 
 def write_adapter(recipe: Recipe, adapter: Tensors, folder: Path) -> None:

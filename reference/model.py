@@ -1,6 +1,5 @@
 """The model: loading, refusing and exporting a checkpoint under hub names."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from transformers import AutoConfig, Gemma4ForConditionalGeneration
 
 from conformance.contract.checkpoint_files import read_tensors
 from conformance.contract.errors import ContractError
-from conformance.contract.topology import PREFIX, Topology, read_topology
+from conformance.contract.topology import PREFIX, Topology, hub_name, read_topology
 from reference.oracle import use_float64_constants
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f64": torch.float64}
@@ -28,11 +27,6 @@ LEFT_OUT = {
 def left_out(names) -> dict[str, str]:
     """The checkpoint's tensors that no stack takes, with the reason."""
     return {name: why for name in names for prefix, why in LEFT_OUT.items() if name.startswith(prefix)}
-
-
-def hub_name(name: str) -> str:
-    """`model.layers.…` (a text-only export) under the hub's `model.language_model.layers.…`."""
-    return name if name.startswith(PREFIX) else re.sub(r"^model\.", PREFIX, name)
 
 
 def check_tensors(folder: Path, topology: Topology) -> None:

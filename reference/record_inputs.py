@@ -5,6 +5,7 @@ import torch
 
 from conformance.contract.bundle import BundleWriter
 from conformance.contract.digest import sha256_bytes
+from conformance.contract.kit import write_token_rows
 from reference.data import RowFinder, arrange, collate, shard_batches, tokenise
 from reference.oracle import arithmetic
 from reference.session import Session
@@ -15,13 +16,8 @@ FIRST_STEPS = 3
 
 
 def record_tokens(session: Session, writer: BundleWriter) -> None:
-    rows = [session.rows[row] for row in sorted(session.rows)]
     unmasked = tokenise(session.plan, session.base(), session.tokenizer, loss_scope="all")
-    writer.array("tokens", "rows", np.asarray([row.row for row in rows], np.int32))
-    writer.array("tokens", "offsets", np.cumsum([0, *(len(row.ids) for row in rows)], dtype=np.int64))
-    writer.array("tokens", "ids", np.concatenate([row.ids for row in rows]))
-    writer.array("tokens", "loss_mask", np.concatenate([row.loss_mask for row in rows]))
-    writer.array("tokens", "control.unmasked/loss_mask", np.concatenate([unmasked[row.row].loss_mask for row in rows]))
+    write_token_rows(writer, session.rows, unmasked)
     tokenizer = session.tokenizer
     # `eos_ids` end a generation; the tokenizer's own eos_token is only the first of them.
     eos_ids = session.base().generation_config.eos_token_id

@@ -12,8 +12,8 @@ import numpy as np
 from conformance.contract.checkpoint_files import read_tensors, write_checkpoint
 from conformance.contract.draws import Tensors
 from conformance.contract.recipe import Recipe
+from conformance.contract.topology import hub_name
 from tpu_impl.adapter import ALPHA_CONTROL, save_adapter, scaled, set_adapter
-from tpu_impl.model import hub_name
 
 
 def write_adapter(model, recipe: Recipe, adapter: Tensors, folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 from pathlib import Path
 from unittest import mock
 
@@ -16,7 +15,7 @@ from tunix.models.gemma4 import params_safetensors
 
 from conformance.contract.checkpoint_files import read_tensors
 from conformance.contract.errors import ContractError
-from conformance.contract.topology import PREFIX, Topology, head_sizes, read_topology
+from conformance.contract.topology import Topology, head_sizes, hub_name, read_topology
 from tpu_impl.corrections import ALL, Corrections
 from tpu_impl.layout import base_tensors
 from tpu_impl.taps import watch
@@ -42,11 +41,6 @@ ANY_PREFIX = r"(?:model\.(?:language_model\.)?)?"
 def left_out(names) -> dict[str, str]:
     """The checkpoint's tensors that no stack takes, with the reason."""
     return {name: why for name in names for prefix, why in LEFT_OUT.items() if name.startswith(prefix)}
-
-
-def hub_name(name: str) -> str:
-    """`model.layers.…` (a text-only export) under the hub's `model.language_model.layers.…`."""
-    return name if name.startswith(PREFIX) else re.sub(r"^model\.", PREFIX, name)
 
 
 def check_tensors(folder: Path, topology: Topology) -> None:

@@ -7,6 +7,7 @@ from flax import nnx
 
 from conformance.contract.bundle import BundleWriter
 from conformance.contract.digest import sha256_bytes
+from conformance.contract.kit import write_token_rows
 from tpu_impl.data import TokenisedRow, arrange, collate, tokenise
 from tpu_impl.session import Session
 from tpu_impl.sharding import off_mesh
@@ -17,13 +18,8 @@ FIRST_STEPS = 3
 
 
 def record_tokens(session: Session, writer: BundleWriter) -> None:
-    rows = [session.rows[row] for row in sorted(session.rows)]
     unmasked = tokenise(session.plan, session.tokenizer, loss_scope="all")
-    writer.array("tokens", "rows", np.asarray([row.row for row in rows], np.int32))
-    writer.array("tokens", "offsets", np.cumsum([0, *(len(row.ids) for row in rows)], dtype=np.int64))
-    writer.array("tokens", "ids", np.concatenate([row.ids for row in rows]))
-    writer.array("tokens", "loss_mask", np.concatenate([row.loss_mask for row in rows]))
-    writer.array("tokens", "control.unmasked/loss_mask", np.concatenate([unmasked[row.row].loss_mask for row in rows]))
+    write_token_rows(writer, session.rows, unmasked)
     tokenizer = session.tokenizer
     writer.line(
         "tokens", "facts", template_sha256=sha256_bytes(tokenizer.chat_template.encode()), bos_id=tokenizer.bos_token_id,

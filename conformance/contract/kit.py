@@ -17,7 +17,7 @@ from conformance.contract.errors import ContractError
 from conformance.contract.plan import EMPTY, Plan
 from conformance.contract.run_record import Consumed, StepLine
 from conformance.contract.tokens import ChatTokenizer, Tokens
-from conformance.contract.topology import PREFIX, read_topology
+from conformance.contract.topology import hub_name, read_topology
 
 SPLITS = (1, 2, 4)
 FIRST_STEPS = 3
@@ -26,7 +26,7 @@ FIRST_STEPS = 3
 def read_weights(folder: Path) -> Tensors:
     """The language model's tensors by hub name, whatever prefix the files use; a wrong checkpoint is refused by the tensor's name."""
     expected, tensors = read_topology(folder).tensors, read_tensors(folder)
-    found = {name if name.startswith(PREFIX) else name.replace("model.", PREFIX, 1): value for name, value in tensors.items()}
+    found = {hub_name(name): value for name, value in tensors.items()}
     odd = sorted(set(found) ^ set(expected)) or sorted(name for name, shape in expected.items() if found[name].shape != shape)
     if odd:
         has, wants = (list(np.shape(found[odd[0]])) if odd[0] in found else "nothing"), list(expected.get(odd[0], ())) or "nothing"
@@ -77,14 +77,19 @@ def step_line(parts: list[Consumed], loss: float, grad_norm: float, learning_rat
     return StepLine(parts[0].step, loss, grad_norm, learning_rate, rows, tokens, targets)
 
 
-def write_tokens(writer: BundleWriter, tokenizer: ChatTokenizer, rows: dict[int, Tokens], unmasked: dict[int, Tokens]) -> None:
-    """The rung *tokens*: kept rows by number; `unmasked` are the same rows with loss over all tokens but BOS, the control."""
+def write_token_rows(writer: BundleWriter, rows: dict[int, Tokens], unmasked: dict[int, Tokens]) -> None:
+    """The rows of the rung *tokens* by number (of ids and loss_mask); `unmasked`: with loss over all but BOS, the control."""
     numbers = sorted(rows)
     writer.array("tokens", "rows", np.asarray(numbers, np.int32))
     writer.array("tokens", "offsets", np.cumsum([0, *(len(rows[row].ids) for row in numbers)], dtype=np.int64))
     writer.array("tokens", "ids", np.concatenate([rows[row].ids for row in numbers]))
     writer.array("tokens", "loss_mask", np.concatenate([rows[row].loss_mask for row in numbers]))
     writer.array("tokens", "control.unmasked/loss_mask", np.concatenate([unmasked[row].loss_mask for row in numbers]))
+
+
+def write_tokens(writer: BundleWriter, tokenizer: ChatTokenizer, rows: dict[int, Tokens], unmasked: dict[int, Tokens]) -> None:
+    """The whole rung *tokens* of a port that uses the contract's tokenizer."""
+    write_token_rows(writer, rows, unmasked)
     facts = {"template_sha256": tokenizer.template_sha256, "bos_id": tokenizer.bos_id, "pad_id": tokenizer.pad_id}
     writer.line("tokens", "facts", eos_ids=list(tokenizer.eos_ids), **facts)
 

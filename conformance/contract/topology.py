@@ -1,12 +1,18 @@
 """The shape of a Gemma 4 checkpoint, read from its config.json alone: layers, adapted weights, every tensor's name and shape."""
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.contract.errors import ContractError
 
 PREFIX = "model.language_model."
+
+
+def hub_name(name: str) -> str:
+    """`model.layers.…` (a text-only export) under the hub's `model.language_model.layers.…`."""
+    return name if name.startswith(PREFIX) else re.sub(r"^model\.", PREFIX, name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from conformance.contract.errors import ContractError
+from conformance.entry import command_parser, exit_code_of
 from conformance.faults import run
-from conformance.summary import BAD_INPUT
 
 EPILOG = """examples:
   python -m conformance.faults --out faults-out                          everything: about a quarter of an hour on two cores
@@ -17,10 +16,7 @@ Exit codes: 0 every fault was caught where the catalogue says; 1 one was not; 2 
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
-        prog="python -m conformance.faults", description=__doc__.partition(": ")[2], epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    top = command_parser(__doc__, EPILOG)
     top.add_argument("--out", type=Path, required=True, help="folder of recipe, bundles and recordings; clean bundles are kept")
     top.add_argument("--ids", type=lambda text: tuple(text.split(",")), help="comma-separated; all when left out")
     top.add_argument("--jobs", type=int, default=2, help="recorders at a time (default 2)")
@@ -32,11 +28,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    try:
-        return run.run(run.Options(**vars(options)))
-    except ContractError as error:
-        print(f"faults: {error}", file=sys.stderr)
-        return BAD_INPUT
+    return exit_code_of("faults", lambda: run.run(run.Options(**vars(options))))
 
 
 if __name__ == "__main__":

@@ -69,6 +69,11 @@ def _judged_rung(wanted: str, reference, port, given: Given) -> Iterator[Finding
             yield judged(rung, check, reference, port, given)
 
 
+def alarms(pair: Pair, given: Given) -> list[str]:
+    """What fails on the clean pair, where nothing may."""
+    return [f"{finding.rung}: {finding.check}: {finding.where}" for finding in failures(pair.reference, pair.port, given)]
+
+
 def judged(rung: str, check: Callable, reference, port, given: Given) -> Finding:
     """A check that breaks on what it is given fails, as it does under pytest."""
     try:

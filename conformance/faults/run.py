@@ -12,7 +12,7 @@ from conformance.contract.faults import Fault, chosen, of_stack, read_faults
 from conformance.contract.plan import make_plan
 from conformance.contract.recipe import load_recipe
 from conformance.contract.schema import RUNGS
-from conformance.faults.judging import Given, failures, judge_fault
+from conformance.faults.judging import Given, alarms, judge_fault
 from conformance.faults.small import write_small
 from conformance.faults.table import print_diagnosis, print_tables
 from conformance.matching import FILE as SIGNATURES
@@ -47,17 +47,17 @@ def run(options: Options) -> int:
     out.mkdir(parents=True, exist_ok=True)
     pair = clean_pair(out, options.seed)
     given = fixtures(pair)
-    alarms = [f"{finding.rung}: {finding.check}: {finding.where}" for finding in failures(pair.reference, pair.port, given)]
+    found = alarms(pair, given)
     if not options.recorded:
         record(out, faults, jobs)
     outcomes = [judge_fault(fault, pair, folder_of(out, faults, fault, jobs), given) for fault in faults]
-    print_tables(outcomes, alarms)
+    print_tables(outcomes, found)
     if options.write_signatures:
         write_signatures(SIGNATURES, pair.recipe.digest, {one.fault.id: signature_of(one.findings) for one in outcomes})
         read_signatures.cache_clear()
         recipe_of_signatures.cache_clear()
     print_diagnosis(outcomes, pair.recipe.digest)
-    return ALL_PASS if not alarms and all(outcome.as_expected for outcome in outcomes) else CHECK_FAILED
+    return ALL_PASS if not found and all(outcome.as_expected for outcome in outcomes) else CHECK_FAILED
 
 
 def clean_pair(out: Path, seed: int | None = None) -> Pair:

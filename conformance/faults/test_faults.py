@@ -3,7 +3,7 @@
 import pytest
 
 from conformance.contract.faults import read_faults
-from conformance.faults.judging import failures, judge_fault
+from conformance.faults.judging import alarms, judge_fault
 from conformance.faults.run import a_third, clean_pair, fixtures, folder_of, record
 
 JOBS = 2
@@ -28,8 +28,7 @@ def recorded(folder, clean):
 
 def test_without_a_fault_nothing_fails(clean):
     """Control: the ladder passes on the clean pair, so what fails under a fault fails for it."""
-    found = failures(clean.reference, clean.port, fixtures(clean))
-    assert [f"{finding.rung}: {finding.check}: {finding.where}" for finding in found] == []
+    assert alarms(clean, fixtures(clean)) == []
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)

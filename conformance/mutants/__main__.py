@@ -4,9 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from conformance.contract.errors import ContractError
+from conformance.entry import command_parser, exit_code_of
 from conformance.mutants import run
-from conformance.summary import BAD_INPUT
 
 EPILOG = """examples:
   python -m conformance.mutants --out mutants-out                 210 mutants, drawn with seed 1; a stopped run goes on
@@ -18,10 +17,7 @@ was seen with nothing planted."""
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
-        prog="python -m conformance.mutants", description=__doc__.partition(": ")[2], epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    top = command_parser(__doc__, EPILOG)
     top.add_argument("--out", type=Path, required=True, help="folder of recipe, clean bundles and outcomes; all are kept")
     top.add_argument("--count", type=int, default=210, help="mutants (default 210)")
     top.add_argument("--seed", type=int, default=1, help="of the draw (default 1)")
@@ -34,13 +30,13 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    try:
-        if options.faults:
-            return run.run_faults(options.out, options.ids, options.jobs, options.limit)
-        return run.run_mutants(options.out, options.count, options.seed, options.jobs, options.limit)
-    except ContractError as error:
-        print(f"mutants: {error}", file=sys.stderr)
-        return BAD_INPUT
+    return exit_code_of("mutants", lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.faults:
+        return run.run_faults(options.out, options.ids, options.jobs, options.limit)
+    return run.run_mutants(options.out, options.count, options.seed, options.jobs, options.limit)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from conformance.checks import checks
 from conformance.contract.bundle import Bundle
-from conformance.contract.faults import REFUSED
+from conformance.contract.faults import REFUSED, rung_of
 from conformance.contract.mutants import Mutant
 from conformance.faults.judging import Given, judged
 from conformance.faults.overlay import Overlay
@@ -50,10 +50,6 @@ class Outcome:
     def caught(self) -> dict[str, bool]:
         """By name: the peers, then ours."""
         return self.peers | {OURS: self.rung is not None}
-
-
-def rung_of(part: str) -> str:
-    return part.split()[0]
 
 
 def judge_mutant(mutant: Mutant | None, recorder: Recorder, pair: Pair, given: Given, folder: Path) -> Outcome:

@@ -15,7 +15,7 @@ from threading import Thread
 from conformance.contract.errors import ContractError
 from conformance.contract.faults import Fault, chosen, of_stack, read_faults
 from conformance.contract.progress import Speaker
-from conformance.faults.judging import Given, failures
+from conformance.faults.judging import Given, alarms
 from conformance.faults.peers import PARTS as PEERS_PARTS
 from conformance.faults.peers import PEERS
 from conformance.faults.run import clean_pair, fixtures
@@ -61,9 +61,8 @@ def judged_all(out: Path, judges: dict[str, Judge], jobs: int, limit: float) -> 
     out.mkdir(parents=True, exist_ok=True)
     pair, say = clean_pair(out), Speaker("mutants")
     given = fixtures(pair)
-    alarms = [f"{finding.rung}: {finding.check}: {finding.where}" for finding in failures(pair.reference, pair.port, given)]
-    if alarms:
-        raise ContractError(f"the ladder fails on the clean pair in {out}, with nothing planted: {alarms[0]}")
+    if found := alarms(pair, given):
+        raise ContractError(f"the ladder fails on the clean pair in {out}, with nothing planted: {found[0]}")
     path = out / OUTCOMES
     found = _read(path)
     judges = {CONTROL.name: partial(judge_mutant, None)} | judges

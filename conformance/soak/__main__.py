@@ -4,9 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from conformance.contract.errors import ContractError
+from conformance.entry import command_parser, exit_code_of
 from conformance.soak import run
-from conformance.summary import BAD_INPUT
 
 EPILOG = """examples:
   python -m conformance.soak --out soak-out                   40 recipes, at most three quarters of an hour on two cores
@@ -18,10 +17,7 @@ right port; 2 bad input."""
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
-        prog="python -m conformance.soak", description=__doc__.partition(": ")[2], epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    top = command_parser(__doc__, EPILOG)
     top.add_argument("--out", type=Path, required=True, help="folder of recipes, bundles and soak.jsonl")
     top.add_argument("--seed", type=int, default=1, help="what the recipes are drawn from (default 1)")
     top.add_argument("--count", type=int, default=40, help="how many recipes (default 40)")
@@ -30,11 +26,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    try:
-        return run.run(options.out, options.seed, options.count)
-    except ContractError as error:
-        print(f"soak: {error}", file=sys.stderr)
-        return BAD_INPUT
+    return exit_code_of("soak", lambda: run.run(options.out, options.seed, options.count))
 
 
 if __name__ == "__main__":

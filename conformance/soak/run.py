@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from conformance.checks import checks
+from conformance.checks import checks, needs_exchange
 from conformance.children import ENVIRONMENT, run_all, stack_child
 from conformance.contract.bundle import Bundle
 from conformance.contract.recipe import Recipe, load_recipe
@@ -81,8 +81,7 @@ def judge_all(out: Path) -> Iterator[Result]:
 def judge_pair(pair: Pair) -> Iterator[Finding]:
     given = fixtures(pair)
     for rung, check in checks().values():
-        needs_exchange = "exchanged" in check.__code__.co_varnames[: check.__code__.co_argcount]
-        if rung in RUNGS and check.__name__ not in LEFT_OUT and not needs_exchange:
+        if rung in RUNGS and check.__name__ not in LEFT_OUT and not needs_exchange(check):
             yield judged(rung, check, pair.reference, pair.port, given)
 
 

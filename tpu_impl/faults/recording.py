@@ -37,17 +37,17 @@ def record_faults(recipe: Recipe, out: Path, faults: Iterable[Fault], progress: 
 
 def _record(fault: Fault, clean: Session, out: Path) -> None:
     with ExitStack() as stack:
-        stack.enter_context(_forgotten(fault))
+        stack.enter_context(forgotten(fault))
         stack.enter_context(planted(fault))
         session = stack.enter_context(Session(clean.recipe, clean.progress))
-        _share(session, clean, fault)
+        share(session, clean, fault)
         path = out / fault.id
         writer = stack.enter_context(BundleWriter(path, stack=fault.stack, recipe=clean.recipe, plan=clean.plan))
         record_parts(fault, PARTS, session, writer, out)
         writer.manifest(**environment())
 
 
-def _share(session: Session, clean: Session, fault: Fault) -> None:
+def share(session: Session, clean: Session, fault: Fault) -> None:
     """What the fault can't change is the clean session's."""
     session.plan = clean.plan
     if fault.start == "shared":
@@ -56,7 +56,7 @@ def _share(session: Session, clean: Session, fault: Fault) -> None:
         session.main_run = clean.main_run
 
 
-def _forgotten(fault: Fault) -> ExitStack:
+def forgotten(fault: Fault) -> ExitStack:
     """Before and after the fault nothing is remembered that it could change: transformations, and programs if it starts anew."""
     stack = ExitStack()
     for forget in (optimizer._transformation.cache_clear, optimizer._accumulated.cache_clear):

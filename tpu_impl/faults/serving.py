@@ -60,7 +60,7 @@ class Server:
     def _plant(self, what: dict | str | None, whole: bool) -> dict:
         """`whole`: the main run is part of what the plant changes; otherwise it is the clean session's. None: a control."""
         fault, plant = _planting(what, whole)
-        self._stack.enter_context(recording._forgotten(fault))
+        self._stack.enter_context(recording.forgotten(fault))
         self._stack.enter_context(plant)
         self._fault = fault
         self._begin()
@@ -68,7 +68,7 @@ class Server:
 
     def _begin(self) -> None:
         self._session = self._stack.enter_context(Session(self._clean.recipe, silent))
-        recording._share(self._session, self._clean, self._fault)
+        recording.share(self._session, self._clean, self._fault)
 
     def _record(self, parts: list[str], to: Path) -> dict:
         """A part may end in any error: that too is how a stack shows what is planted. Then there is no bundle, and what comes after
