@@ -12,12 +12,17 @@ CLIP_EPS = 1e-6  # torch.nn.utils.clip_grad_norm_: factor = clip / (norm + 1e-6)
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """One step: float64 tensors by name; `update` is parameter after minus before; `m_terms` the larger term of each m."""
+    """One step: float64 tensors by name; `update` is parameter after minus before.
+
+    `m_terms` is the larger term of each m, `update_terms` the size of the update were m that large: where the terms of m cancel,
+    rounding is theirs.
+    """
 
     update: Tensors
     m: Tensors
     v: Tensors
     m_terms: Tensors
+    update_terms: Tensors
     norm: float
     factor: float
 
@@ -40,10 +45,12 @@ def apply(
     new_m = {name: o.beta1 * m[name].astype(np.float64) + (1 - o.beta1) * g[name] for name in g}
     new_v = {name: o.beta2 * v[name].astype(np.float64) + (1 - o.beta2) * np.square(g[name]) for name in g}
     c1, c2 = 1 - o.beta1**step, 1 - o.beta2**step
-    adam = {name: (new_m[name] / c1) / (np.sqrt(new_v[name] / c2) + o.eps) for name in g}
-    update = {name: -rate * (adam[name] + o.weight_decay * params[name].astype(np.float64)) for name in g}
+    per_m = {name: 1 / c1 / (np.sqrt(new_v[name] / c2) + o.eps) for name in g}
+    decay = {name: o.weight_decay * params[name].astype(np.float64) for name in g}
+    update = {name: -rate * (new_m[name] * per_m[name] + decay[name]) for name in g}
     terms = {name: np.maximum(np.abs(o.beta1 * m[name]), np.abs((1 - o.beta1) * g[name])) for name in g}
-    return Applied(update, new_m, new_v, terms, norm, factor)
+    update_terms = {name: rate * np.maximum(terms[name] * per_m[name], np.abs(decay[name])) for name in g}
+    return Applied(update, new_m, new_v, terms, update_terms, norm, factor)
 
 
 def flat(tensors: Tensors) -> np.ndarray:

@@ -96,12 +96,14 @@ def test_the_cold_step_moves_only_b(judge, stacks):
 
 
 def test_an_unmasked_prompt_changes_the_gradient(judge, stacks, recipe, limits):
-    """Control: loss over the prompt as well gives another loss and another norm, unless that is the recipe's own loss."""
+    """Control: loss over the prompt as well gives another loss or another norm, unless that is the recipe's own loss.
+
+    On an untrained model the loss over the prompt may be that over the answer (a drawn recipe: 40.87 and 40.90; norms 22 % apart).
+    """
     for bundle in stacks:
         base = norms(bundle)
         if recipe.data.loss_scope == "all":
             judge.same(f"{bundle.stack}, loss over all", base["unmasked"]["loss"], base["warm"]["loss"])
             continue
-        for name in ("loss", "grad_norm"):
-            error = abs(base["unmasked"][name] / base["warm"][name] - 1)
-            judge.above(f"{bundle.stack}, {name}", error, 100 * limits["reference_self"].value)
+        errors = [abs(base["unmasked"][name] / base["warm"][name] - 1) for name in ("loss", "grad_norm")]
+        judge.above(bundle.stack, max(errors), 100 * limits["reference_self"].value)

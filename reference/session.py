@@ -86,7 +86,7 @@ class Session:
         trainer = self.trainer(tensors, run, dropout=dropout)
         recorder = Recorder(None, self.recipe, plan=self.plan, progress=lambda line: self.progress(f"{label} {line}"))
         recorder.attach(trainer)
-        train(trainer, run.precision)
+        train(trainer, run.precision, rounding=run.rounding)
         return recorder
 
     @cached_property

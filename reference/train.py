@@ -34,6 +34,7 @@ class Run:
     save_every: int | None = None
     seed: int = 0  # of dropout
     rate: float = 1.0  # times every learning rate: what the statistical checks must see
+    rounding: int | None = None  # seed of stochastic rounding of bfloat16 products; None: to the nearest
 
 
 class ReferenceTrainer(SFTTrainer):
@@ -144,9 +145,11 @@ def make_trainer(
     return trainer
 
 
-def train(trainer: ReferenceTrainer, precision: str = "f32", resume: Path | None = None) -> dict[str, np.ndarray]:
+def train(
+    trainer: ReferenceTrainer, precision: str = "f32", resume: Path | None = None, *, rounding: int | None = None
+) -> dict[str, np.ndarray]:
     """Runs the trainer from where it stands (dropout's stream from its seed) and returns the adapter."""
     torch.manual_seed(trainer.args.seed)
-    with arithmetic(precision, trainer.args.device.type):
+    with arithmetic(precision, trainer.args.device.type, rounding):
         trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     return get_adapter(trainer.model)

@@ -106,7 +106,7 @@ class Trajectory:
     """How many runs the statistical and noise-floor checks take (DESIGN.md, Tolerances 3 and Statistics)."""
 
     perturbed_runs: int = 8
-    bf16_runs: int = 4
+    bf16_runs: int = 6
     dropout_pairs: int = 5
 
 

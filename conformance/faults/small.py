@@ -11,7 +11,7 @@ from conformance.contract.recipe_writer import write_recipe
 # Alike and seen three times: the loss falls by 40 % in 8 steps, so that the ladder's control of learning holds here too.
 FAMILY, ROWS, EPOCHS = "lfsr", 10, 3  # 7 full steps of 4 rows and a partial one of 2
 WARMUP_STEPS = 1  # the warm state's step, 5 past the warm-up, is then still one of the schedule's
-RUNS = Trajectory(perturbed_runs=4, bf16_runs=2, dropout_pairs=5)
+RUNS = Trajectory(perturbed_runs=4, bf16_runs=6, dropout_pairs=5)
 
 
 def write_small(folder: Path, seed: int | None = None) -> Path:

@@ -33,7 +33,7 @@ FULL, LOCAL = "full_attention", "sliding_attention"
 PATTERNS = ("LLLLLF", "LLFLLF", "LFLFLF", "FLLLLF", "LLLFFF")  # Gemma 4's last layer is a full one
 BATCHES = ((1, 2), (2, 1), (1, 4), (2, 2), (4, 1), (3, 2), (1, 3))  # rows of a micro-batch, accumulation
 REACH = 7  # standard deviations of a logit to the softcap: the largest of a probe's then comes close enough to show it
-RUNS = Trajectory(perturbed_runs=8, bf16_runs=4, dropout_pairs=0)  # no statistical check: those are of 51 trained steps
+RUNS = Trajectory(perturbed_runs=8, bf16_runs=6, dropout_pairs=0)  # no statistical check: those are of 51 trained steps
 
 
 class Draw:
