@@ -101,10 +101,18 @@ class Plan:
         """16 generation prompts, int32 ids."""
         return draw_prompts(self)
 
-    @property
+    @cached_property
     def warm_rows(self) -> Step:
-        """The step whose rows the gradient checks use."""
-        return self.steps[0]
+        """The step whose rows the gradient checks use: the first whose micro-batches hold different numbers of targets, or the first.
+
+        Where all hold as many, a mean of their means is the mean over the tokens, and a stack that takes it looks right.
+        """
+        return next((step for step in self.steps if len(self._targets(step)) > 1), self.steps[0])
+
+    def _targets(self, step: Step) -> set[int]:
+        """Numbers of targets that its micro-batches hold."""
+        rows = ([row for shard in micro for row in shard if row != EMPTY] for micro in step.micros)
+        return {sum(int(self.by_row[row].loss_mask.sum()) for row in micro) for micro in rows}
 
     def with_batch(self, accumulation: int, shards: int, micro_batch: int | None = None) -> tuple[Step, ...]:
         """The same steps split otherwise: effective batch and rows per step stay."""

@@ -53,6 +53,15 @@ def test_a_split_of_another_batch_is_refused(plan):
         plan.with_batch(2, 1, 3)
 
 
+def test_gradients_are_checked_where_micro_batches_weigh_differently(recipe, plan, tmp_path):
+    """The first step whose micro-batches hold different numbers of targets: elsewhere a mean of means is no fault. Else the first."""
+    assert plan.warm_rows.index == 0
+    alike = make_plan(with_rows(recipe, tmp_path / "alike.jsonl", [row() for _ in range(8)], epochs=1))
+    assert alike.warm_rows.index == 0
+    one_longer = [row(answer="assign out = in & in;" if index == alike.steps[1].rows[0] else "assign out = in;") for index in range(8)]
+    assert make_plan(with_rows(recipe, tmp_path / "longer.jsonl", one_longer, epochs=1)).warm_rows.index == 1
+
+
 def test_the_last_step_is_filled_with_empty_rows(plan):
     """Every micro-batch has its full number of places; missing rows are empty ones."""
     last = [row for micro in plan.steps[-1].micros for shard in micro for row in shard]
