@@ -16,7 +16,8 @@ from pathlib import Path
 
 from conformance.contract.faults import Fault, read_causes, read_faults
 from conformance.findings import Finding, Verdict, factor
-from conformance.matching import CLOSE, ratio, read_signatures, signature_of, similarity
+from conformance.matching import CLOSE, ratio, signature_of, similarity
+from conformance.signatures import read_signatures
 
 FILE = Path(__file__).with_name("causes.toml")
 # Points of a cause written by hand: a factor that agrees says more than any words, one that disagrees speaks against the cause.

@@ -1,5 +1,7 @@
 """Distances between recorded arrays. All in float64, whatever the arrays' dtype."""
 
+from dataclasses import dataclass
+
 import ml_dtypes
 import numpy as np
 
@@ -31,12 +33,43 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
     return float(a @ b / size) if size else 1.0
 
 
-def projection(array: np.ndarray, truth: np.ndarray) -> float | None:
-    """The factor f by which f x truth is closest to `array` (least squares); None where there is none."""
-    array, truth = wide(array).ravel(), wide(truth).ravel()
-    size = float(truth @ truth)
-    found = float(array @ truth) / size if size else np.nan
-    return found if np.isfinite(found) else None
+@dataclass(frozen=True, slots=True)
+class ErrorShape:
+    """How an array differs from its truth, beside by how much. None where there is no such number.
+
+    times   the factor f by which f x truth is closest to the array (least squares)
+    along   cosine of the error with the truth: 1 or -1 where all of the error is that factor, near 0 where none of it is
+    spread  share of the rows that the error lies in: 1 where all have as much, 1 / rows where one has it all
+
+    `along` and `spread` stay the same when a fault grows, as long as its effect is linear.
+    """
+
+    times: float | None = None
+    along: float | None = None
+    spread: float | None = None
+
+    @property
+    def is_factor(self) -> bool:
+        """Whether the error is a factor, more than anything else: `times` says little where it is not."""
+        return self.times is not None and (self.along is None or self.along**2 >= 0.5)
+
+
+@np.errstate(invalid="ignore", over="ignore")
+def error_shape(array: np.ndarray, truth: np.ndarray) -> ErrorShape:
+    """Rows are those of the first axis. An array with NaN or infinities has no shape, and no warning: its check fails anyway."""
+    truth, error = wide(truth), wide(array) - wide(truth)
+    product, size = float(np.sum(error * truth)), float(np.sum(truth * truth))
+    by_row = np.sum(np.square(error.reshape(len(error), -1)), axis=1) if error.size else np.zeros(1)
+    total = float(by_row.sum())
+    return ErrorShape(
+        times=_ratio(product + size, size),
+        along=_ratio(product, np.sqrt(size * total)),
+        spread=_ratio(total * total, len(by_row) * float(by_row @ by_row)),
+    )
+
+
+def _ratio(a: float, b: float) -> float | None:
+    return float(a / b) if b and np.isfinite(a) and np.isfinite(b) else None
 
 
 def ulp(array: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -53,6 +53,8 @@ class Finding:
     errors: dict[str, float] = field(default_factory=dict)  # sum of the shares of the limit (exact: of the differences) by kind
     low: float | None = None  # the smallest and the largest got / expected of places over the limit
     high: float | None = None
+    along: float | None = None  # shape of the error at the first place over its limit (compare.ErrorShape)
+    spread: float | None = None
 
     @property
     def used_percent(self) -> float | None:

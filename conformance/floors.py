@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from conformance.compare import projection, rms_error
+from conformance.compare import error_shape, rms_error
 from conformance.contract.bundle import Bundle
 
 
@@ -22,9 +22,9 @@ def judge_tensors(judge, reference: Bundle, rung: str, mine: dict[str, np.ndarra
     judge.same("tensors", set(mine), set(exact))
     factor, floors = limits["arithmetic"].value, float32_floors(reference, rung, exact)
     for name in [name for name in exact if name in mine]:
-        error, times = rms_error(mine[name], exact[name]), projection(mine[name], exact[name])
+        error, shape = rms_error(mine[name], exact[name]), error_shape(mine[name], exact[name])
         most = f"at most {factor} x {floors[name]:.3g}"
-        judge.within(name, error, factor * floors[name], expected=most, got=error, times=times)
+        judge.within(name, error, factor * floors[name], expected=most, got=error, shape=shape)
 
 
 def scalar_floors(reference: Bundle) -> dict[str, float]:

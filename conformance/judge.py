@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from conformance.causes import Cause, in_numbers, likely_causes
+from conformance.compare import ErrorShape
 from conformance.findings import CONTROL, Finding, Verdict, factor, kind_of
 
 MOST_ERROR = 1e9  # an error that is not finite counts as so many times the limit
@@ -24,7 +25,7 @@ class Measurement:
     limit: float
     expected: str
     got: str
-    times: float | None = None  # got / expected, where that is a number
+    shape: ErrorShape = field(default_factory=ErrorShape)
     is_control: bool = False  # a control shows that the check can see: how far it is beyond its least says nothing of the port
 
     @property
@@ -52,15 +53,15 @@ class Judge:
         count, got_text, expected_text = _differences(got, expected)
         times = factor(got, expected)
         times = factor(got_text, expected_text) if times is None else times
-        self.measurements.append(Measurement(where, count, 0, expected_text, got_text, times))
+        self.measurements.append(Measurement(where, count, 0, expected_text, got_text, ErrorShape(times)))
 
     def within(
-        self, where: str, measured: float, limit: float, *, expected: object = "", got: object = "", times: float | None = None
+        self, where: str, measured: float, limit: float, *, expected: object = "", got: object = "", shape: ErrorShape | None = None
     ) -> None:
-        """`measured` is at most `limit`. NaN is never within. `times`: got / expected of arrays, of which the texts show no number."""
+        """`measured` is at most `limit`. NaN is never within. `shape`: of arrays' difference, of which the texts show nothing."""
         measured = float(measured) if np.isfinite(measured) else float("inf")
-        times = factor(expected=expected, got=got) if times is None else times
-        self.measurements.append(Measurement(where, measured, float(limit), _text(expected), _text(got), times))
+        shape = ErrorShape(factor(expected=expected, got=got)) if shape is None else shape
+        self.measurements.append(Measurement(where, measured, float(limit), _text(expected), _text(got), shape))
 
     def above(self, where: str, measured: float, least: float, *, expected: object = "", got: object = "") -> None:
         """`measured` is at least `least`: how a negative control shows that the check can see. Judged as least / measured."""
@@ -130,10 +131,10 @@ def _of_those_over(over: list[Measurement]) -> dict:
     errors: Counter = Counter()
     for one in over:
         errors[kind_of(one.where)] += min(one.used if one.limit else one.measured, MOST_ERROR)
-    factors = [one.times for one in over if one.times is not None]
+    factors = [one.shape.times for one in over if one.shape.is_factor]
     return dict(
         first=over[0].where, over=len(over), kinds=dict(Counter(kind_of(one.where) for one in over)), errors=dict(errors),
-        low=min(factors, default=None), high=max(factors, default=None),
+        low=min(factors, default=None), high=max(factors, default=None), along=over[0].shape.along, spread=over[0].shape.spread,
     )  # fmt: skip
 
 

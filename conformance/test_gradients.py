@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from conformance.compare import cosine, projection, relative_error, rms
+from conformance.compare import cosine, error_shape, relative_error, rms
 from conformance.contract.bundle import Bundle
 from conformance.floors import float32_floors, judge_scalar, judge_tensors, scalar_floors
 
@@ -35,7 +35,7 @@ def test_every_gradient_points_the_same_way(judge, reference, port):
     judge.same("tensors", set(mine), set(theirs))
     for name in [name for name in theirs if name in mine]:
         cos = cosine(mine[name], theirs[name])
-        judge.within(name, 1 - cos, 1e-6, got=cos, times=projection(mine[name], theirs[name]))
+        judge.within(name, 1 - cos, 1e-6, got=cos, shape=error_shape(mine[name], theirs[name]))
 
 
 def test_loss_and_global_norm_are_as_exact_as_the_references(judge, reference, port, limits):
@@ -83,8 +83,8 @@ def _same_gradient(judge, bundle, variant, tensors: dict[str, float], scalar: fl
     truth, mine = gradients(bundle, "f32"), gradients(bundle, f"f32.{variant}")
     judge.same(f"{bundle.stack}, {variant}, tensors", set(mine), set(truth))
     for name in [name for name in tensors if name in mine and name in truth]:
-        error, times = relative_error(mine[name], truth[name]), projection(mine[name], truth[name])
-        judge.within(f"{bundle.stack}, {variant}, {name}", error, tensors[name], times=times)
+        error, shape = relative_error(mine[name], truth[name]), error_shape(mine[name], truth[name])
+        judge.within(f"{bundle.stack}, {variant}, {name}", error, tensors[name], shape=shape)
 
 
 def test_the_cold_step_moves_only_b(judge, stacks):

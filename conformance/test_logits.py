@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from conformance.compare import hidden_mask, layers, projection, real_logits, rms, rms_error, wide
+from conformance.compare import error_shape, hidden_mask, layers, real_logits, rms, rms_error, wide
 from conformance.contract.bundle import Bundle
 
 STREAMS = ("attention", "mlp", "hidden")  # in the order of a layer's computation
@@ -13,8 +13,8 @@ EXACT_POSITIONS = 257  # 0 to 256: what bfloat16 counts exactly
 def judge_arithmetic(judge, where, port, reference, oracle, factor) -> None:
     """The port's rms error against the oracle is at most `factor` times the reference's own."""
     mine, floor = rms_error(port, oracle), rms_error(reference, oracle)
-    most, times = f"rms error at most {factor} x {floor:.3g}", projection(port, oracle)
-    judge.within(where, mine, factor * floor, expected=most, got=f"{mine:.3g}", times=times)
+    most, shape = f"rms error at most {factor} x {floor:.3g}", error_shape(port, oracle)
+    judge.within(where, mine, factor * floor, expected=most, got=f"{mine:.3g}", shape=shape)
 
 
 def test_float32_streams_are_as_exact_as_the_references(judge, reference, port, plan, limits):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from conformance.compare import projection, real_logits, rms_error, wide
+from conformance.compare import ErrorShape, error_shape, real_logits, rms_error, wide
 from conformance.contract.bundle import Bundle
 from conformance.contract.checkpoint_files import read_tensors
 from conformance.contract.digest import sha256_array
@@ -26,21 +26,29 @@ def weights_of(plan, recipe) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Closeness:
-    """Of all elements of a merge: the share not equal to the exact merge rounded once, and the largest error.
+    """Of all elements of a merge: the share not equal to the exact merge rounded once, and the largest error of each weight.
 
     The error is in ulp of max(|W|, |delta|, |W + delta|): where weight and delta cancel, a float32 sum cannot know more.
     """
 
     unequal: float
-    worst_ulp: float
-    worst_weight: str
-    times: float | None  # the delta that was added, as a multiple of the adapter's
+    ulps: dict[str, float]
+    added: dict[str, np.ndarray]  # weight -> the delta that was added
+    exact: dict[str, np.ndarray]  # weight -> the adapter's, float64
+
+    @property
+    def shape(self) -> ErrorShape:
+        """Of what was added, all weights together."""
+        return error_shape(*(np.concatenate([delta.ravel() for delta in deltas.values()]) for deltas in (self.added, self.exact)))
+
+    def shape_of(self, weight: str) -> ErrorShape:
+        return error_shape(self.added[weight], self.exact[weight])
 
 
 def closeness(bundle: Bundle, key: str, kind: str, plan, recipe) -> Closeness:
     """Merge `key` of a bundle against the float64 merge with its `kind` adapter."""
     base, adapter = read_tensors(recipe.checkpoint_dir), read_adapter(bundle.folder(ADAPTERS[kind]))
-    unequal, total, errors, added, exact = 0.0, 0, {}, [], []
+    unequal, total, errors, added, exact = 0.0, 0, {}, {}, {}
     for name in weights_of(plan, recipe):
         merged = bundle.array("merge", f"{key}/{name}")
         weight = as_recorded(base[f"{name}.weight"], name, merged)
@@ -48,10 +56,8 @@ def closeness(bundle: Bundle, key: str, kind: str, plan, recipe) -> Closeness:
         unequal += merged.size * unequal_share(merged, weight.astype(np.float64) + change)
         total += merged.size
         errors[name] = worst_ulp(merged, weight, change)
-        added.append((wide(merged) - wide(weight)).ravel())
-        exact.append(change.ravel())
-    worst = max(errors, key=errors.get)
-    return Closeness(unequal / total, errors[worst], worst, projection(np.concatenate(added), np.concatenate(exact)))
+        added[name], exact[name] = wide(merged) - wide(weight), change
+    return Closeness(unequal / total, errors, added, exact)
 
 
 def test_the_ports_merge_is_the_rounded_exact_merge(judge, port, plan, recipe, limits):
@@ -60,9 +66,9 @@ def test_the_ports_merge_is_the_rounded_exact_merge(judge, port, plan, recipe, l
     unequal = (1 - limits["merge_exact_share"].value) * max(1, math.sqrt(recipe.adapter.rank / MEASURED_RANK))
     for kind in ADAPTERS:
         found = closeness(port, kind, kind, plan, recipe)
-        judge.within(f"{kind}, unequal elements", found.unequal, unequal, times=found.times)
-        ulps = dict(expected="at most 1 ulp", got=found.worst_ulp, times=found.times)
-        judge.within(f"{kind}, {found.worst_weight}", found.worst_ulp, 1.0, **ulps)
+        judge.within(f"{kind}, unequal elements", found.unequal, unequal, shape=found.shape)
+        for name, ulps in found.ulps.items():
+            judge.within(f"{kind}, {name}", ulps, 1.0, expected="at most 1 ulp", got=ulps, shape=found.shape_of(name))
 
 
 def test_the_references_merge_is_within_an_ulp(judge, reference, plan, recipe, limits):
@@ -70,7 +76,8 @@ def test_the_references_merge_is_within_an_ulp(judge, reference, plan, recipe, l
     judge.measure_in("ulp of max(|W|, |delta|, |W + delta|)")
     for kind in ADAPTERS:
         found = closeness(reference, kind, kind, plan, recipe)
-        judge.within(f"{kind}, {found.worst_weight}", found.worst_ulp, limits["peft_merge_ulp"].value, times=found.times)
+        for name, ulps in found.ulps.items():
+            judge.within(f"{kind}, {name}", ulps, limits["peft_merge_ulp"].value, shape=found.shape_of(name))
 
 
 def test_wrong_merges_are_told_apart(judge, port, plan, recipe, limits):

@@ -16,7 +16,7 @@ from conformance.causes import Cause, likely_causes
 from conformance.contract.faults import Fault
 from conformance.faults.judging import Outcome
 from conformance.findings import Verdict
-from conformance.matching import recipe_of_signatures
+from conformance.signatures import recipe_of_signatures
 
 AMONG = 3
 HELD_OUT, DISTINCT = "held out", "distinct"

@@ -15,9 +15,10 @@ from conformance.contract.schema import RUNGS
 from conformance.faults.judging import Given, alarms, judge_fault
 from conformance.faults.small import write_small
 from conformance.faults.table import print_diagnosis, print_tables
-from conformance.matching import FILE as SIGNATURES
-from conformance.matching import read_signatures, recipe_of_signatures, signature_of, write_signatures
+from conformance.matching import signature_of
 from conformance.pair import MODULES, Pair, exchange_stacks, record_stacks
+from conformance.signatures import FILE as SIGNATURES
+from conformance.signatures import read_signatures, recipe_of_signatures, write_signatures
 from conformance.summary import ALL_PASS, CHECK_FAILED
 from conformance.tolerances import read_tolerances
 

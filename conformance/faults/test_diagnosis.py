@@ -11,8 +11,8 @@ from conformance.faults.__main__ import main
 from conformance.faults.diagnosis import DISTINCT, HELD_OUT, Diagnosis, diagnose_all, lines
 from conformance.faults.judging import Outcome
 from conformance.faults.small import write_small
-from conformance.matching import FILE, read_signatures, recipe_of_signatures
 from conformance.meta.synthetic import failing_finding
+from conformance.signatures import FILE, read_signatures, recipe_of_signatures
 
 FAULTS = {fault.id: fault for fault in read_faults()}
 MOST_BYTES = 200_000

@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from conformance.compare import cosine, relative_error, rms, running_max, ulp, ulp_error
+from conformance.compare import cosine, error_shape, relative_error, rms, running_max, ulp, ulp_error
 from conformance.findings import Finding, Verdict, read_findings, rung_verdicts, worst, write_findings
 from conformance.judge import Judge, NotEqual
 
@@ -117,6 +117,37 @@ def test_distances():
     assert relative_error(np.array([1.0]), np.array([0.0])) == np.inf
     assert cosine(np.array([1.0, 0.0]), np.array([0.0, 1.0])) == 0
     assert running_max(np.array([1, 3, 2])).tolist() == [1, 3, 3]
+
+
+TRUTH = np.array([[1.0, 2.0], [3.0, -4.0]])
+ACROSS, MIXED = np.array([[0, 0], [4, 3]]), np.array([[2, -1], [2, 1.5]])
+
+
+@pytest.mark.parametrize(
+    ("array", "times", "along", "spread"),
+    [
+        (TRUTH * 1.5, 1.5, 1.0, 9 / 13),  # squares of the rows: 5 and 25 parts, 30^2 / (2 (5^2 + 25^2))
+        (TRUTH * 0.9, 0.9, -1.0, 9 / 13),
+        (TRUTH + ACROSS, 1.0, 0.0, 0.5),  # at right angles, in one row of two
+        (TRUTH + MIXED, 1.0, 0.0, 81 / 82),
+        (TRUTH, 1.0, None, None),  # no error
+    ],
+)
+def test_the_shape_of_an_error(array, times, along, spread):
+    """Its factor, how much of it the factor is, and how many rows it lies in."""
+    found = error_shape(array, TRUTH)
+    assert (found.times, found.along, found.spread) == pytest.approx((times, along, spread), abs=1e-12)
+    assert found.is_factor == (along != 0)
+
+
+def test_the_shape_stays_when_an_effect_grows():
+    """And there is none of nothing, of a truth that is 0, of what is not finite."""
+    error = np.array([[1.0, 0.0], [0.5, 1.0]])
+    small, large = (error_shape(TRUTH + size * error, TRUTH) for size in (1e-6, 1e-2))
+    assert (small.along, small.spread) == pytest.approx((large.along, large.spread), rel=1e-6)
+    broken = [(np.full((2, 2), value), TRUTH) for value in (np.inf, np.nan)]
+    for array, truth in ((TRUTH[:0], TRUTH[:0]), (error, np.zeros((2, 2))), *broken):
+        assert (error_shape(array, truth).times, error_shape(array, truth).is_factor) == (None, False)
 
 
 def test_ulp_is_the_spacing():
