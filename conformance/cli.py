@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
     subparsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (
         _add_check, _add_record, _add_exchange, _add_report, _add_explain, _add_diff, _add_margins, _add_import, _add_validate,
-        _add_doctor,
+        _add_doctor, _add_claims,
     ):  # fmt: skip
         add(subparsers)
     return top
@@ -147,6 +147,15 @@ def _add_validate(subparsers) -> None:
 
 def _add_doctor(subparsers) -> None:
     _command(subparsers, "doctor", commands.doctor, "what can run here, how long it takes, what can't be proved here")
+
+
+def _add_claims(subparsers) -> None:
+    command = subparsers.add_parser("claims", help="stated numbers against each other and against the hardware")
+    actions = command.add_subparsers(dest="action", required=True, metavar="ACTION")
+    text = "CONSISTENT, CONTRADICTORY or IMPOSSIBLE for each sum of a claims file, with the arithmetic; needs no hardware"
+    check = _command(actions, "check", commands.check_claims, text)
+    check.add_argument("file", type=Path, nargs="?", default=commands.PAPER, metavar="FILE", help="default: claims/paper.toml")
+    check.add_argument("--json", action="store_true", help="one JSON line for each sum")
 
 
 def _add_bundles(command: argparse.ArgumentParser) -> None:

@@ -1,9 +1,11 @@
 """What each `parity` command does, thin over the packages. A command takes its parsed options and returns an exit code."""
 
 import argparse
+import json
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,8 @@ from rich.text import Text
 from conformance import certificate
 from conformance import doctor as machine
 from conformance.causes import explanations, likely_causes, usual_causes
+from conformance.claims import consistency
+from conformance.claims.claims_file import read_claims
 from conformance.contract.bundle import MANIFEST, Bundle
 from conformance.contract.errors import ContractError
 from conformance.contract.levels import L0
@@ -31,6 +35,7 @@ from conformance.validation import examine
 
 ROOT = Path(__file__).parents[1]
 TINY = Path(__file__).with_name("recipes") / "tiny.toml"
+PAPER = Path(__file__).with_name("claims") / "paper.toml"
 FINDINGS = "findings.jsonl"
 EXPLAINED = 6  # causes of a failure that `parity explain` lists
 GRACE_S = 20  # a child that was asked to stop ends its own children first
@@ -153,6 +158,22 @@ def validate(options: argparse.Namespace) -> int:
     missing = [*examined.missing, *([] if bundle.exchanged else ["exchange"])]
     console.print(Text(f"missing, and so not proven: {', '.join(missing)}" if missing else "no rung is missing"))
     return ALL_PASS
+
+
+def check_claims(options: argparse.Namespace) -> int:
+    """Exit code 1 when any sum does not come out."""
+    outcomes = list(consistency.check(read_claims(options.file)))
+    console = Console()
+    if options.json:
+        for one in outcomes:
+            print(json.dumps({"about": one.sum.about, "verdict": one.verdict, "arithmetic": one.arithmetic, "source": one.sum.source}))
+    else:
+        for one in outcomes:
+            console.print(Text(f"{one.verdict:13}  {one.sum.about}"))
+            console.print(Padding(Text(f"{one.arithmetic}  ({one.sum.source})"), (0, 0, 0, 15)))
+        counts = Counter(one.verdict for one in outcomes)
+        console.print(Text(f"{len(outcomes)} sums: " + ", ".join(f"{counts[verdict]} {verdict}" for verdict in consistency.Verdict)))
+    return ALL_PASS if all(one.verdict is consistency.Verdict.CONSISTENT for one in outcomes) else CHECK_FAILED
 
 
 def doctor(options: argparse.Namespace) -> int:
