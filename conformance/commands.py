@@ -19,7 +19,7 @@ from conformance.contract.bundle import MANIFEST, Bundle
 from conformance.contract.errors import ContractError
 from conformance.contract.levels import L0
 from conformance.contract.recipe import Recipe, load_recipe
-from conformance.contract.serving.manifest import differences, flat, read_manifest
+from conformance.contract.serving import manifest as serving_manifest
 from conformance.contract.serving.server import sigterm_as_interrupt
 from conformance.findings import Finding, Verdict, read_findings
 from conformance.importing import Sources, import_bundle
@@ -184,7 +184,8 @@ def without_option(arguments: list[str], name: str) -> list[str]:
 
 def _compare_servers(a: Path, b: Path) -> int:
     """Settings that decide numbers or batches must be equal; versions and the like may differ, and are named."""
-    found = differences(*(flat(read_manifest(path)) for path in (a, b)))
+    servers = [serving_manifest.flat(serving_manifest.read_manifest(path)) for path in (a, b)]
+    found = serving_manifest.differences(*servers)
     table = Table("setting", a.name, b.name, "", box=None, pad_edge=False, header_style="bold")
     for one in found:
         cells = (one.setting, one.a, one.b, "must be equal" if one.is_decisive else "named in results")

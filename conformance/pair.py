@@ -13,9 +13,11 @@ from conformance.contract.errors import ContractError
 from conformance.contract.plan import make_plan
 from conformance.contract.recipe import Recipe
 from conformance.contract.recipe_writer import write_recipe
+from conformance.contract.serving.identity import MERGED
 
 MODULES = {"reference": "reference", "port": "tpu_impl"}
 # The reference's repeated runs (its noise floor) are half of all work: they fill the core that the port leaves free.
+SERVE = ["conformance.contract.serving.cpu", "--record", "--port", "0"]  # on other machines: `parity serve --record`
 MORE = {"reference": ["--jobs", "2"], "port": []}
 
 
@@ -102,6 +104,7 @@ def _record(recipe: Recipe, folder: Path, paths: dict[str, Path], commands: Comm
     record_stacks(write_recipe(folder / "recipe.toml", recipe), paths, commands=commands)
     if len(paths) == len(MODULES) and not commands.by_stack:
         exchange_stacks(paths)
+    serve_stacks(folder, paths)
 
 
 def record_stacks(recipe_file: Path, paths: dict[str, Path], rungs: Sequence[str] = (), commands: Commands = OURS) -> None:
@@ -125,3 +128,18 @@ def exchange_stacks(paths: dict[str, Path]) -> None:
     """Lets both stacks load the other's files."""
     peers = {"reference": paths["port"], "port": paths["reference"]}
     run_all(stack_child(s, [MODULES[s], "exchange", "--bundle", str(paths[s]), "--peer", str(peers[s])]) for s in paths)
+
+
+def serve_stacks(folder: Path, paths: dict[str, Path]) -> None:
+    """Serves each merged checkpoint on this machine, and records the rung *serving*; logs of the servers go beside the bundles."""
+    merged = {stack: path for stack, path in paths.items() if is_servable(Bundle(path))}
+    given = ["--recipe", str(folder / "recipe.toml")]
+    run_all(
+        stack_child(stack, [*SERVE, *given, "--bundle", str(path), "--log", str(folder / f"serving-{stack}.log")])
+        for stack, path in merged.items()
+    )
+
+
+def is_servable(bundle: Bundle) -> bool:
+    """Whether it has the merged checkpoint, and what the answers of a server are compared with."""
+    return (bundle.path / MERGED).is_dir() and all(bundle.has(rung) for rung in ("logits", "merge", "generation"))

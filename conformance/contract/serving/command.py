@@ -86,7 +86,8 @@ def run(platform: Platform, options: argparse.Namespace) -> int:
         progress(f"manifest: {path}")
         if bundle:
             check_weights(bundle, up.manifest["weights_sha256"])
-            progress(check_answers(up.api, bundle, plan_of(bundle, options)))
+            dtypes = {"dtype": settings.dtype, "kv_dtype": settings.kv_dtype}
+            progress(check_answers(up.api, bundle, plan_of(bundle, options), **dtypes))
         up.server.wait_end()
     return 0
 

@@ -12,7 +12,10 @@ from conformance.contract.plan import Plan
 from conformance.contract.serving.api import Api, Reply, padded
 
 MERGED = FOLDERS["trained"][1]
-NEARER = 4.0  # times nearer to the merged model than the base is: rounding is far below, the base and a part of a merge above
+# Allowed distance from the merged model, in units of what bfloat16 does to the base's log-probabilities in the stack that recorded.
+# Measured on the tiny recipe: float32 server 4e-5 of it, adapters unmerged 1.6 to 1.8, the base 42 to 47.
+ROUNDING = {"float32": 1 / 16, "bfloat16": 1.5}
+NEARER = 4.0  # with a KV cache of another dtype than the model: so many times nearer to the merged model than the base is
 
 
 def check_weights(bundle: Bundle, weights: dict[str, str]) -> None:
@@ -31,15 +34,20 @@ def merged_digests(bundle: Bundle) -> dict[str, str]:
     return {path.name: digest for path, digest in paths.items() if path.parent == Path(MERGED) and path.suffix == ".safetensors"}
 
 
-def check_answers(api: Api, bundle: Bundle, plan: Plan) -> str:
+def check_answers(api: Api, bundle: Bundle, plan: Plan, *, dtype: str, kv_dtype: str) -> str:
     """Refuses a server whose log-probabilities of the probes are not near the merged model's; returns what was measured."""
     found = probe_logprobs(ask_probes(api, plan), plan)
     merged = recorded_logprobs(bundle, plan, "merge", "trained/merged/logits")
     base = recorded_logprobs(bundle, plan, "logits", "f32/base/logits")
-    off, apart = _rms(found - merged, plan), _rms(base - merged, plan)
-    measured = f"rms distance of the probes' log-probabilities: {off:.3g} from the merged model, which is {apart:.3g} from the base"
-    if not off * NEARER <= apart:
-        raise ContractError(f"server: it does not answer as the merged checkpoint does: {measured}; allowed is {apart / NEARER:.3g}")
+    rounded = recorded_logprobs(bundle, plan, "logits", "bf16/base/logits")
+    off, apart, rounding = (_rms(distance, plan) for distance in (found - merged, base - merged, rounded - base))
+    allowed = ROUNDING[dtype] * rounding if kv_dtype in ("auto", dtype) else apart / NEARER
+    measured = (
+        f"rms distance of the probes' log-probabilities from the merged model: {off:.3g} (allowed {allowed:.3g}; "
+        f"from the merged model to the base: {apart:.3g})"
+    )
+    if not off <= allowed:
+        raise ContractError(f"server: it does not answer as the merged checkpoint does: {measured}")
     return measured
 
 
