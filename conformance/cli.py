@@ -34,9 +34,7 @@ EPILOG = """examples:
   parity check --recipe R.toml --reference-bundle ref --port-bundle port
 
   parity check --port "python my_port.py"              a port of your own: docs/bundle.md
-  parity serve --platform tpu --bundle port --image vllm/vllm-tpu@sha256:...      the merged checkpoint, checked
-  parity serve --platform tpu --bundle port --image ... --record                  and its answers for the rung serving
-
+  parity serve --platform tpu --bundle port --image NAME@sha256:...    its merged checkpoint; --record: the rung serving
   parity import --stack port --recipe R.toml --out port --adapter adapter/ --trainer-state trainer_state.json
 
 exit codes:

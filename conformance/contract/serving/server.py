@@ -85,18 +85,18 @@ class Server:
         return self._last[-1] if self._last else "nothing"
 
     def _stop(self) -> None:
-        """SIGTERM, and after a while SIGKILL, to all of its processes; `docker run` passes SIGTERM on, and SIGKILL it can't."""
-        if self._process.poll() is None:
+        """SIGTERM, and after a while (or at a second Ctrl-C) SIGKILL, to all of its processes."""
+        try:
             self._process.terminate()
-            try:
-                self._process.wait(GRACE_S)
-            except subprocess.TimeoutExpired:
-                self._progress(f"server still there {GRACE_S:g} s after SIGTERM: killed")
-                if self._launch.kill:
-                    subprocess.run(self._launch.kill, check=False)
-        self._kill_group()
-        self._process.wait()
-        self._reader.join(GRACE_S)
+            self._process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._progress(f"server still there {GRACE_S:g} s after SIGTERM: killed")
+        finally:
+            if self._process.poll() is None and self._launch.kill:
+                subprocess.run(self._launch.kill, check=False)  # `docker run` passes SIGTERM on to its container, SIGKILL it can't
+            self._kill_group()
+            self._process.wait()
+            self._reader.join(GRACE_S)
 
     def _kill_group(self) -> None:
         """What is left of its session, such as workers of a server that died."""
