@@ -58,13 +58,15 @@ def replace_checkpoint(recipe: Recipe, checkpoint: Path | None) -> Recipe:
 def record_pair(
     recipe: Recipe, folder: Path, reference: Path | None, port: Path | None, commands: Commands = OURS
 ) -> Pair:
-    """Both bundles; those not given are recorded below `folder`, side by side, and then exchange their files."""
+    """Both bundles; those not given are recorded below `folder`, side by side, then exchange their files, and are served."""
     given = {"reference": reference, "port": port}
     commands.check(given)
     missing = [stack for stack, path in given.items() if path is None]
     paths = {stack: path or folder / stack for stack, path in given.items()}
     if missing:
         _record(recipe, folder, {stack: paths[stack] for stack in missing}, commands)
+        if all(is_servable(Bundle(path)) for path in paths.values()):
+            serve_stacks(folder, {stack: paths[stack] for stack in missing})
     pair = Pair(recipe, Bundle(paths["reference"]), Bundle(paths["port"]), commands)
     check_pair(pair)
     return pair
@@ -104,7 +106,6 @@ def _record(recipe: Recipe, folder: Path, paths: dict[str, Path], commands: Comm
     record_stacks(write_recipe(folder / "recipe.toml", recipe), paths, commands=commands)
     if len(paths) == len(MODULES) and not commands.by_stack:
         exchange_stacks(paths)
-    serve_stacks(folder, paths)
 
 
 def record_stacks(recipe_file: Path, paths: dict[str, Path], rungs: Sequence[str] = (), commands: Commands = OURS) -> None:
@@ -132,11 +133,10 @@ def exchange_stacks(paths: dict[str, Path]) -> None:
 
 def serve_stacks(folder: Path, paths: dict[str, Path]) -> None:
     """Serves each merged checkpoint on this machine, and records the rung *serving*; logs of the servers go beside the bundles."""
-    merged = {stack: path for stack, path in paths.items() if is_servable(Bundle(path))}
     given = ["--recipe", str(folder / "recipe.toml")]
     run_all(
         stack_child(stack, [*SERVE, *given, "--bundle", str(path), "--log", str(folder / f"serving-{stack}.log")])
-        for stack, path in merged.items()
+        for stack, path in paths.items()
     )
 
 
