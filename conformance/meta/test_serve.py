@@ -1,5 +1,6 @@
 """Starting, watching and stopping a server, with one that only pretends; and once with the real one."""
 
+import dataclasses
 import shlex
 import signal
 import subprocess
@@ -110,13 +111,15 @@ def test_the_wait_has_a_limit(python):
     assert is_gone(pid)
 
 
-def test_a_deaf_server_is_killed(python, monkeypatch):
-    """SIGKILL follows where SIGTERM is ignored."""
+def test_a_deaf_server_is_killed(python, tmp_path, monkeypatch):
+    """SIGKILL follows where SIGTERM is ignored; a container, which SIGKILL of its client leaves alone, is killed by its name."""
     monkeypatch.setattr(server, "GRACE_S", 0.5)
-    with started(python("deaf")) as up:
+    port, killed = free_port(HOST), tmp_path / "killed"
+    launch = dataclasses.replace(launched(python("deaf"), port), kill=("touch", str(killed)))
+    with Server(launch, Api(HOST, port, "merged"), silent, silent) as up:
         up.wait_ready(30)
         pid = up._process.pid
-    assert is_gone(pid)
+    assert is_gone(pid) and killed.exists()
 
 
 def test_a_taken_port_is_refused(python):

@@ -81,8 +81,9 @@ def read_manifest(path: Path) -> dict:
 
 
 def flat(manifest: dict) -> dict[str, str]:
-    """Setting -> value as text: the settings by their names, what was read back with its heading before the name."""
+    """Setting -> value as text: the settings by their names, what was read back with its heading before the name, the command."""
     values = {name: str(value) for name, value in manifest["settings"].items()}
+    values["command"] = str(Launch(tuple(manifest.get("argv", ())), manifest.get("environment", {})))
     for heading in ("versions", "read_back"):
         values |= {f"{heading}.{name}": str(value) for name, value in manifest.get(heading, {}).items()}
     return values
