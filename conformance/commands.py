@@ -20,7 +20,7 @@ from conformance.contract.errors import ContractError
 from conformance.contract.levels import L0
 from conformance.contract.recipe import Recipe, load_recipe
 from conformance.contract.serving import manifest as serving_manifest
-from conformance.contract.serving.server import sigterm_as_interrupt
+from conformance.contract.serving.server import interruptible
 from conformance.findings import Finding, Verdict, read_findings
 from conformance.importing import Sources, import_bundle
 from conformance.judge import explain
@@ -36,7 +36,7 @@ TINY = Path(__file__).with_name("recipes") / "tiny.toml"
 FINDINGS = "findings.jsonl"
 EXPLAINED = 6  # causes of a failure that `parity explain` lists
 SERVERS = {"tpu": "tpu_impl.serve", "gpu": "reference.serve", "cpu": "conformance.contract.serving.cpu"}
-GRACE_S = 40  # a child that was asked to stop ends its own children first
+GRACE_S = 40  # a child that was asked to stop ends its own children first: a server is given 25 s
 
 
 def check(options: argparse.Namespace) -> int:
@@ -170,7 +170,7 @@ def serve(options: argparse.Namespace) -> int:
     if not options.platform:
         raise ContractError(f"give --platform, one of {', '.join(SERVERS)}, or --compare A B")
     arguments = without_option(options.arguments[1:], "--platform")
-    with sigterm_as_interrupt():
+    with interruptible():
         return run_child([sys.executable, "-m", SERVERS[options.platform], *arguments])
 
 

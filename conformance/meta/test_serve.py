@@ -145,13 +145,18 @@ def test_the_manifest_has_what_was_set_and_what_was_read_back(python, tmp_path):
     assert "--no-enable-prefix-caching" in manifest["argv"]
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("front", [["conformance.contract.serving.cpu"], ["conformance.cli", "serve", "--platform", "cpu"]])
-def test_whatever_ends_the_command_ends_the_server(front, sent, python, tmp_path):
-    """Ctrl-C and SIGTERM, also through `parity serve`; the exit code is that of Ctrl-C."""
+OURS, FRONT_DOOR = ["conformance.contract.serving.cpu"], ["conformance.cli", "serve", "--platform", "cpu"]
+
+
+@pytest.mark.parametrize(
+    ("front", "sent", "shell"),
+    [(OURS, signal.SIGINT, ""), (OURS, signal.SIGTERM, ""), (FRONT_DOOR, signal.SIGTERM, "trap '' INT; ")],
+)
+def test_whatever_ends_the_command_ends_the_server(front, sent, shell, python, tmp_path):
+    """Ctrl-C and SIGTERM, also through `parity serve`, also as a script's background command; the exit code is that of Ctrl-C."""
     words = ["--checkpoint", str(TINY), "--python", python("serves"), "--port", "0", "--cache", str(tmp_path / "cache")]
-    command = [sys.executable, "-m", *front, *words, "--manifest", str(tmp_path / "manifest.json")]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    command = shlex.join([sys.executable, "-m", *front, *words, "--manifest", str(tmp_path / "manifest.json")])
+    process = subprocess.Popen(["sh", "-c", f"{shell}exec {command}"], cwd=ROOT, stderr=subprocess.PIPE, text=True)
     pid = None
     for line in process.stderr:
         if line.startswith("fake server"):

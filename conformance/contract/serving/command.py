@@ -17,7 +17,7 @@ from conformance.contract.serving.launch import Platform
 from conformance.contract.serving.manifest import write_manifest
 from conformance.contract.serving.recorder import record_absence, record_serving
 from conformance.contract.serving.served import Served, served
-from conformance.contract.serving.server import free_port, sigterm_as_interrupt, to_stderr
+from conformance.contract.serving.server import free_port, interruptible, to_stderr
 from conformance.contract.serving.settings import Settings, check_checkpoint, check_image
 
 BAD_INPUT, STOPPED = 2, 130
@@ -59,7 +59,7 @@ def main(platform: Platform, arguments: list[str] | None = None) -> int:
     add_options(parser)
     options = parser.parse_args(arguments)
     try:
-        with sigterm_as_interrupt():
+        with interruptible():
             return run(platform, options)
     except ContractError as error:
         print(f"serve: {error}", file=sys.stderr)

@@ -18,7 +18,8 @@ from conformance.contract.serving.launch import Launch
 
 POLL_S = 0.2
 SAY_S = 20.0  # between lines of progress
-GRACE_S = 30.0  # from SIGTERM to SIGKILL: running requests end, worker processes are joined
+GRACE_S = 25.0  # from SIGTERM to SIGKILL: running requests end, worker processes are joined
+READ_S = 5.0  # for the end of its log
 LAST_LINES = 12  # of the log, in errors
 
 
@@ -56,7 +57,7 @@ class Server:
         """Raises when the server has ended; its last words are then the reason."""
         code = self._process.poll()
         if code is not None:
-            self._reader.join(GRACE_S)
+            self._reader.join(READ_S)
             words = "\n  ".join(filter(None, self._last)) or "nothing"
             raise ContractError(f"server: ended with exit code {code}; the last lines of its log:\n  {words}")
 
@@ -96,7 +97,7 @@ class Server:
                 subprocess.run(self._launch.kill, check=False)  # `docker run` passes SIGTERM on to its container, SIGKILL it can't
             self._kill_group()
             self._process.wait()
-            self._reader.join(GRACE_S)
+            self._reader.join(READ_S)
 
     def _kill_group(self) -> None:
         """What is left of its session, such as workers of a server that died."""
@@ -128,14 +129,14 @@ def to_stderr(line: str) -> None:
 
 
 @contextmanager
-def sigterm_as_interrupt() -> Iterator[None]:
-    """SIGTERM unwinds as Ctrl-C does, so that what was started is stopped."""
-    before = signal.signal(signal.SIGTERM, _interrupt)
+def interruptible() -> Iterator[None]:
+    """SIGTERM unwinds as Ctrl-C does, so that what was started is stopped.
+
+    SIGINT too: a shell's script starts its background commands with SIGINT ignored, and children inherit that.
+    """
+    before = {one: signal.signal(one, signal.default_int_handler) for one in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _interrupt(*_) -> None:
-    raise KeyboardInterrupt
+        for one, handler in before.items():
+            signal.signal(one, handler)
