@@ -7,6 +7,7 @@ from pathlib import Path
 from conformance import commands
 from conformance.contract.errors import ContractError
 from conformance.contract.schema import RUNGS
+from conformance.contract.serving.command import add_options
 from conformance.pair import MODULES
 from conformance.summary import BAD_INPUT
 
@@ -33,6 +34,7 @@ EPILOG = """examples:
   parity check --recipe R.toml --reference-bundle ref --port-bundle port
 
   parity check --port "python my_port.py"              a port of your own: docs/bundle.md
+  parity serve --platform tpu --bundle port --image NAME@sha256:...    its merged checkpoint; --record: the rung serving
   parity import --stack port --recipe R.toml --out port --adapter adapter/ --trainer-state trainer_state.json
 
 exit codes:
@@ -44,6 +46,7 @@ exit codes:
 
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
+    options.arguments = sys.argv[1:] if arguments is None else arguments
     try:
         return options.run(options)
     except ContractError as error:
@@ -61,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     subparsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (
         _add_check, _add_record, _add_exchange, _add_report, _add_explain, _add_diff, _add_margins, _add_import, _add_validate,
-        _add_doctor, _add_claims,
+        _add_doctor, _add_serve, _add_claims,
     ):  # fmt: skip
         add(subparsers)
     return top
@@ -147,6 +150,13 @@ def _add_validate(subparsers) -> None:
 
 def _add_doctor(subparsers) -> None:
     _command(subparsers, "doctor", commands.doctor, "what can run here, how long it takes, what can't be proved here")
+
+
+def _add_serve(subparsers) -> None:
+    command = _command(subparsers, "serve", commands.serve, "serve a merged checkpoint with vLLM, check that it is what is served")
+    command.add_argument("--platform", choices=commands.SERVERS, help="tpu: v6e-8, gpu: two GPUs, cpu: this machine")
+    command.add_argument("--compare", nargs=2, type=Path, metavar=("A", "B"), help="two manifests: what differs between two servers")
+    add_options(command)
 
 
 def _add_claims(subparsers) -> None:

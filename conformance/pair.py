@@ -13,9 +13,11 @@ from conformance.contract.errors import ContractError
 from conformance.contract.plan import make_plan
 from conformance.contract.recipe import Recipe
 from conformance.contract.recipe_writer import write_recipe
+from conformance.contract.serving.identity import MERGED
 
 MODULES = {"reference": "reference", "port": "tpu_impl"}
 # The reference's repeated runs (its noise floor) are half of all work: they fill the core that the port leaves free.
+SERVE = ["conformance.contract.serving.cpu", "--record", "--port", "0"]  # on other machines: `parity serve --record`
 MORE = {"reference": ["--jobs", "2"], "port": []}
 
 
@@ -56,13 +58,15 @@ def replace_checkpoint(recipe: Recipe, checkpoint: Path | None) -> Recipe:
 def record_pair(
     recipe: Recipe, folder: Path, reference: Path | None, port: Path | None, commands: Commands = OURS
 ) -> Pair:
-    """Both bundles; those not given are recorded below `folder`, side by side, and then exchange their files."""
+    """Both bundles; those not given are recorded below `folder`, side by side, then exchange their files, and are served."""
     given = {"reference": reference, "port": port}
     commands.check(given)
     missing = [stack for stack, path in given.items() if path is None]
     paths = {stack: path or folder / stack for stack, path in given.items()}
     if missing:
         _record(recipe, folder, {stack: paths[stack] for stack in missing}, commands)
+        if all(is_servable(Bundle(path)) for path in paths.values()):
+            serve_stacks(folder, {stack: paths[stack] for stack in missing})
     pair = Pair(recipe, Bundle(paths["reference"]), Bundle(paths["port"]), commands)
     check_pair(pair)
     return pair
@@ -125,3 +129,17 @@ def exchange_stacks(paths: dict[str, Path]) -> None:
     """Lets both stacks load the other's files."""
     peers = {"reference": paths["port"], "port": paths["reference"]}
     run_all(stack_child(s, [MODULES[s], "exchange", "--bundle", str(paths[s]), "--peer", str(peers[s])]) for s in paths)
+
+
+def serve_stacks(folder: Path, paths: dict[str, Path]) -> None:
+    """Serves each merged checkpoint on this machine, and records the rung *serving*; logs of the servers go beside the bundles."""
+    given = ["--recipe", str(folder / "recipe.toml")]
+    run_all(
+        stack_child(stack, [*SERVE, *given, "--bundle", str(path), "--log", str(folder / f"serving-{stack}.log")])
+        for stack, path in paths.items()
+    )
+
+
+def is_servable(bundle: Bundle) -> bool:
+    """Whether it has the merged checkpoint, and what the answers of a server are compared with."""
+    return (bundle.path / MERGED).is_dir() and all(bundle.has(rung) for rung in ("logits", "merge", "generation"))

@@ -9,6 +9,7 @@ from conformance.contract.digest import sha256_file
 from conformance.contract.errors import NotRecorded
 from conformance.contract.plan import Plan
 from conformance.contract.recipe import Recipe
+from conformance.contract.serving.manifest import DECISIVE, NAMED
 from conformance.recipe_diff import consequences, flat
 
 ABSENT = "not recorded"
@@ -37,10 +38,25 @@ def recipe_rows(recipe: Recipe, reference: Bundle | None, port: Bundle | None, p
 
 
 def environment_rows(reference: Bundle | None, port: Bundle | None) -> tuple[Row, ...]:
-    """Versions, devices, precision: sides may well differ here, so nothing is marked."""
+    """Versions, devices, precision: sides may well differ here, so nothing is marked; then the servers."""
     sides = [flat(_visible(bundle)) for bundle in (reference, port)]
     names = list(dict.fromkeys([*sides[0], *sides[1]]))
-    return tuple(Row(name, *(side.get(name, "–") for side in sides)) for name in sorted(names, key=_versions_last))
+    rows = [Row(name, *(side.get(name, "–") for side in sides)) for name in sorted(names, key=_versions_last)]
+    return (*rows, *_server_rows(reference, port))
+
+
+def _server_rows(reference: Bundle | None, port: Bundle | None) -> list[Row]:
+    """What the two servers were set to: settings that decide numbers or batches are marked where they differ."""
+    sides = [_server(bundle) for bundle in (reference, port)]
+    names = [name for name in (*NAMED, *DECISIVE) if any(name in side for side in sides)]
+    values = [(name, *(side.get(name, ABSENT) for side in sides)) for name in names]
+    return [_row(f"serving.{name}", *pair, may_differ=name not in DECISIVE) for name, *pair in values]
+
+
+def _server(bundle: Bundle | None) -> dict[str, str]:
+    if bundle is None or not bundle.has("serving"):
+        return {}
+    return {line["setting"]: line["value"] for line in bundle.lines("serving", "server") if line["serves"] == "merged"}
 
 
 def digest_rows(reference: Bundle | None, port: Bundle | None) -> tuple[Row, ...]:

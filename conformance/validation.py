@@ -57,7 +57,7 @@ def _in_schema(rung: str) -> bool:
 
 def _arrays(bundle: Bundle, rung: str) -> tuple[list[str], list[str]]:
     """(keys, problems)"""
-    path = bundle.path / f"{rung}.safetensors"
+    path = bundle.file(rung, ".safetensors")
     arrays, problems = read_file(path) if path.is_file() else {}, []
     for key, value in arrays.items():
         try:
@@ -81,7 +81,7 @@ def _one_size(path: Path, rung: str, arrays: dict) -> list[str]:
 
 def _lines(bundle: Bundle, rung: str) -> tuple[list[dict], list[str]]:
     """(valid lines, problems)"""
-    path, lines, problems = bundle.path / f"{rung}.jsonl", [], []
+    path, lines, problems = bundle.file(rung, ".jsonl"), [], []
     texts = path.read_text().splitlines() if path.is_file() else []
     for number, text in enumerate(texts, 1):
         try:

@@ -26,7 +26,7 @@ COLUMNS = (
 Tools = list[tuple[Tool, str]]  # with the Python of its environment
 
 EPILOG = """examples:
-  python -m conformance.bench.compare_clients --vllm .tox/client-vllm/bin/python
+  python -m conformance.bench.compare_clients --vllm .tox/serving/bin/python
   python -m conformance.bench.compare_clients --vllm ... --replies    what each calls a success of a server that misbehaves
   chrt -r 1 python -m conformance.bench.compare_clients ...           where others use the cores; server and clients inherit it
 

@@ -111,24 +111,25 @@ class BundleWriter:
         self._partial.rename(self.path)
 
 
-class ExchangeWriter:
-    """The second phase: adds `exchange/` to a whole bundle, written beside and renamed."""
+class PhaseWriter:
+    """Adds a folder to a whole bundle, with a manifest of its own; written beside and renamed."""
 
-    def __init__(self, bundle: "Bundle", peer: "Bundle", plan: Plan):
-        self._large, self._probes = bundle.large, plan.probes
-        self.target = bundle.path / EXCHANGE
-        self._partial = bundle.path / f".{EXCHANGE}.partial-{os.getpid()}"
-        self._facts = {"version": VERSION, "peer_manifest_sha256": sha256_file(peer.path / MANIFEST)}
+    def __init__(self, bundle: "Bundle", name: str, plan: Plan, **facts):
+        self._large, self._probes, self._name = bundle.large, plan.probes, name
+        self.target = bundle.path / name
+        self._partial = bundle.path / f".{name}.partial-{os.getpid()}"
+        self._facts = {"version": VERSION, **facts}
         self._arrays: dict[str, np.ndarray] = {}
+        self._lines: list[dict] = []
 
-    def __enter__(self) -> "ExchangeWriter":
+    def __enter__(self) -> "PhaseWriter":
         self._partial.mkdir()
         return self
 
     def __exit__(self, kind, *_) -> None:
         try:
             if kind is None:
-                _write_rungs(self._partial, {EXCHANGE: self._arrays}, {})
+                _write_rungs(self._partial, *({self._name: found} if found else {} for found in (self._arrays, self._lines)))
                 _write_manifest(self._partial, self._facts)
                 shutil.rmtree(self.target, ignore_errors=True)
                 self._partial.rename(self.target)
@@ -137,9 +138,36 @@ class ExchangeWriter:
 
     def array(self, key: str, value: np.ndarray) -> None:
         value = np.asarray(value)
-        check_array(EXCHANGE, key, value)
-        kind = array_spec(EXCHANGE, key).large if self._large else "full"
+        check_array(self._name, key, value)
+        kind = array_spec(self._name, key).large if self._large else "full"
         self._arrays |= reduce(kind, key, value, self._probes)
+
+
+class ExchangeWriter(PhaseWriter):
+    """The second phase: adds `exchange/`, what this stack makes of the peer's files."""
+
+    def __init__(self, bundle: "Bundle", peer: "Bundle", plan: Plan):
+        super().__init__(bundle, EXCHANGE, plan, peer_manifest_sha256=sha256_file(peer.path / MANIFEST))
+
+
+class RungWriter(PhaseWriter):
+    """A rung that is recorded after the bundle, on another machine maybe: adds `RUNG/`, which holds its files."""
+
+    def __init__(self, bundle: "Bundle", rung: str, plan: Plan):
+        super().__init__(bundle, rung, plan, bundle_manifest_sha256=sha256_file(bundle.path / MANIFEST))
+
+    def line(self, series: str, **fields) -> None:
+        line = {"series": series, **fields}
+        check_line(self._name, line, partial="partial" in self._facts)
+        self._lines.append(line)
+
+    def partial(self, reason: str) -> None:
+        """As `BundleWriter.partial`, of this rung."""
+        self._facts["partial"] = reason
+
+    def not_recorded(self, reason: str) -> None:
+        """Why the rung has nothing."""
+        self._facts["not_recorded"] = reason
 
 
 class Bundle:
@@ -161,7 +189,7 @@ class Bundle:
     @property
     def not_recorded(self) -> dict[str, str]:
         """Rung, or part of one -> the error with which the stack could not do it. A recorder that has such parts says so."""
-        return self.manifest.get("not_recorded", {})
+        return self.manifest.get("not_recorded", {}) | self._said_later("not_recorded")
 
     @property
     def recipe(self) -> Recipe:
@@ -184,7 +212,26 @@ class Bundle:
         return json.loads((self.path / "plan.json").read_text())
 
     def has(self, rung: str) -> bool:
-        return any((self.path / f"{rung}{ending}").is_file() for ending in (".safetensors", ".jsonl"))
+        return any(self.file(rung, ending).is_file() for ending in (".safetensors", ".jsonl"))
+
+    def file(self, rung: str, ending: str) -> Path:
+        """Where the arrays (".safetensors") or lines (".jsonl") of a rung are: a rung that was recorded later has a folder."""
+        folder = self.path / rung if rung in self._later else self.path
+        return folder / f"{rung}{ending}"
+
+    @cached_property
+    def _later(self) -> dict[str, dict]:
+        """Rung -> manifest of those that were added after the bundle was whole."""
+        return {rung: self._later_manifest(rung) for rung in RUNGS if (self.path / rung / MANIFEST).is_file()}
+
+    def _later_manifest(self, rung: str) -> dict:
+        manifest = _read_manifest(self.path / rung)
+        if manifest.get("bundle_manifest_sha256") != sha256_file(self.path / MANIFEST):
+            raise ContractError(f"bundle {self.path}: {rung}/ was recorded for another bundle: remove it, and record it again")
+        return manifest
+
+    def _said_later(self, key: str) -> dict[str, str]:
+        return {rung: manifest[key] for rung, manifest in self._later.items() if key in manifest}
 
     @property
     def exchanged(self) -> bool:
@@ -214,7 +261,7 @@ class Bundle:
     def arrays(self, rung: str, prefix: str = "") -> dict[str, np.ndarray]:
         """Arrays of a rung whose key starts with `prefix`, by the rest of the key."""
         if rung not in self._files:
-            path = self.path / f"{rung}.safetensors"
+            path = self.file(rung, ".safetensors")
             self._files[rung] = read_file(path) if path.is_file() else {}
             for key, value in self._files[rung].items():
                 check_array(rung, key, value, large=self.large)
@@ -232,7 +279,7 @@ class Bundle:
     @property
     def partial(self) -> dict[str, str]:
         """Rung -> why it is recorded in part only."""
-        return self.manifest.get("partial", {})
+        return self.manifest.get("partial", {}) | self._said_later("partial")
 
     def _not_recorded(self, rung: str, what: str) -> None:
         """In a partial rung what is absent is not proven; in a whole one its absence is for the check to judge."""
@@ -246,7 +293,7 @@ class Bundle:
 
     def _all_lines(self, rung: str) -> list[dict]:
         if rung not in self._lines:
-            path = self.path / f"{rung}.jsonl"
+            path = self.file(rung, ".jsonl")
             texts = path.read_text().splitlines() if path.is_file() else []
             self._lines[rung] = [self._line(rung, text, f"{path}:{number}") for number, text in enumerate(texts, 1)]
         return self._lines[rung]

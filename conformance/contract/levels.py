@@ -15,6 +15,8 @@ class Level:
     rungs: tuple[str, ...]
 
 
+# No certificate of a tiny model needs them: the server and the simulator are other people's programs, which a machine may lack, and
+# what they add to the rungs before is the claimed recipe's. L2 needs both. Where they were recorded and fail, the run fails.
 _TINY = tuple(rung for rung in RUNGS if rung not in ("serving", "evaluation"))
 # Of DESIGN.md's list for the claimed recipe: gradients are first-step sketches, the trajectory is that of the timed launches.
 _CLAIMED = (

@@ -8,6 +8,7 @@ import numpy as np
 from conformance.contract.draws import philox
 from conformance.contract.errors import ContractError
 from conformance.contract.rows import read_rows
+from conformance.contract.tokens import up_to_question
 
 if TYPE_CHECKING:
     from conformance.contract.plan import Plan
@@ -79,6 +80,11 @@ def _ordered(plan: "Plan", tokens: int) -> list:
 def draw_prompts(plan: "Plan") -> tuple[np.ndarray, ...]:
     """The questions of 16 rows, int32 ids."""
     return tuple(plan.tokenizer.encode_prompt(messages) for messages in _questions(plan))
+
+
+def prompt_messages(plan: "Plan") -> tuple[list[dict[str, str]], ...]:
+    """The conversations that the prompts are made of, as a chat API takes them."""
+    return tuple([{"role": role, "content": text} for role, text in up_to_question(turns)] for turns in _questions(plan))
 
 
 def _questions(plan: "Plan") -> list[tuple[tuple[str, str], ...]]:

@@ -16,6 +16,7 @@ WEIGHT = r"model\.language_model\.layers\.\d+\.(self_attn|mlp)\.[a-z]+_proj"
 TENSOR = rf"{WEIGHT}\.lora_[AB]"
 VARIANT = r"(accumulation=\d+|batch=1|remat=[a-z]+|checkpointing=(on|off)|unmasked)"
 
+SERVED = r"(alone|together|control\.base|control\.adapter)"
 MESH = r"(fsdp=\d+,tp=\d+|data=\d+|ranks=\d+|processes=\d+)"
 
 
@@ -91,6 +92,11 @@ ARRAYS: tuple[ArraySpec, ...] = (
         (r"(f32|bf16)/forced_argmax", "int32", "GK"), (r"(f32|bf16)/forced_logprobs", "float32", "GK"),
     ),
     *_arrays(
+        "serving",
+        (rf"{SERVED}/ids", "int32", "GK"), (rf"{SERVED}/logprobs", "float32", "GK"),
+        (rf"{SERVED}/probe_logprobs", "float32", "PT"), ("forced/argmax", "int32", "GK"), ("forced/logprobs", "float32", "GK"),
+    ),
+    *_arrays(
         "exchange",
         (r"(adapter|merged)(-loud)?/logits", "float32", "PTV"), (r"forced/(f32|bf16)/argmax", "int32", "GK"),
         (r"forced/(f32|bf16)/(gap|logprobs)", "float32", "GK"),
@@ -161,6 +167,12 @@ LINES: tuple[LineSpec, ...] = (
         "adapter": "str", "name": "str", "dtype": "str", "shape": "ints", "sha256": "str", "touched": "bool",
         "metadata_format": "str"}),
     LineSpec("generation", "stops", {"precision": "str", "prompt": "int", "reason": "str", "new_tokens": "int"}),
+    LineSpec("serving", "server", {"serves": "str", "setting": "str", "value": "str"}),
+    LineSpec("serving", "weights", {"serves": "str", "file": "str", "sha256": "str"}),
+    LineSpec("serving", "reply", {
+        "of": "str", "prompt": "int", "sent_tokens": "int", "prompt_tokens": "int", "same_prompt_ids": "bool",
+        "completion_tokens": "int", "finish_reason": "str"}),
+    LineSpec("serving", "chat", {"path": "str", "prompt": "int", "ids": "ints"}),
 )  # fmt: skip
 
 # Fields of few words.
@@ -176,6 +188,10 @@ CHOICES: dict[tuple[str, str, str], tuple[str, ...]] = {
     ("merge", "tensors", "adapter"): ("trained", "loud"),
     ("generation", "stops", "precision"): ("f32", "bf16"),
     ("generation", "stops", "reason"): ("eos", "length"),
+    ("serving", "server", "serves"): ("merged", "controls"),
+    ("serving", "weights", "serves"): ("merged", "controls"),
+    ("serving", "reply", "of"): ("alone", "together", "control.base", "control.adapter"),
+    ("serving", "chat", "path"): ("chat", "tokenize"),
 }
 
 

@@ -67,8 +67,7 @@ class ChatTokenizer:
 
     def encode_prompt(self, messages: tuple[tuple[str, str], ...]) -> np.ndarray:
         """int32 ids of the conversation up to the last question, with the generation prompt."""
-        questions = messages[: max(i for i, (role, _) in enumerate(messages) if role != "assistant") + 1]
-        text, _ = self._render(questions, add_generation_prompt=True)
+        text, _ = self._render(up_to_question(messages), add_generation_prompt=True)
         return np.asarray(self._tokenizer.encode(text, add_special_tokens=False).ids, np.int32)
 
     def decode(self, ids) -> str:
@@ -112,6 +111,11 @@ class ChatTokenizer:
         ids = json.loads(path.read_text()).get("eos_token_id") if path.exists() else None
         ids = self._special("eos_token") if ids is None else ids
         return tuple(ids) if isinstance(ids, list) else (ids,)
+
+
+def up_to_question(messages: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Without the answer to the last question."""
+    return messages[: max(i for i, (role, _) in enumerate(messages) if role != "assistant") + 1]
 
 
 def _unmark(marked: str) -> tuple[str, list[tuple[int, int]]]:

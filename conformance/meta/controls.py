@@ -185,4 +185,18 @@ CONTROLS: dict[str, Change] = {
     "test_stops_are_equal": first("generation", "stops", new_tokens=lambda n: n - 1),
     "test_float32_choices_follow_the_token_rule": array("exchange", "forced/f32/argmax", lambda ids: ids + 1),
     "test_bfloat16_choices_follow_the_token_rule": array("exchange", "forced/bf16/argmax", lambda ids: ids + 1),
+    # serving
+    "test_the_merged_files_are_served": first("serving", "weights", sha256=lambda _: "0"),
+    "test_both_servers_are_set_alike": every(
+        "serving", "server", where=lambda x: x["setting"] == "kv_dtype", value=lambda _: "fp8_e5m2"
+    ),
+    "test_served_choices_follow_the_token_rule": array("serving", "forced/argmax", lambda ids: ids + 1),
+    "test_served_tokens_are_the_references": array("serving", "alone/ids", add(0, 1)),
+    "test_served_log_probabilities_agree": array("serving", "together/logprobs", add(0, 1e-3)),
+    "test_served_prompt_log_probabilities_agree": array("serving", "alone/probe_logprobs", add(1, 1e-3)),
+    "test_a_full_batch_changes_nothing": array("serving", "together/ids", add(0, 1)),
+    "test_the_prompt_is_counted_as_sent": first("serving", "reply", prompt_tokens=lambda n: n + 1),
+    "test_the_chat_path_makes_the_trainings_ids": first("serving", "chat", ids=lambda ids: ids[:-1]),
+    "test_the_chat_path_has_one_bos": first("serving", "chat", ids=lambda ids: [ids[0], *ids]),
+    "test_replies_stop_at_eos": first("serving", "reply", finish_reason=lambda _: "abort"),
 }
