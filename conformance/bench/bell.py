@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 TICK_NS = 5_000_000  # how often the loop's lag is sampled: the 5 ms that its p99 may be
 
 
-class Bell(threading.Thread):
+class Bell:
     """A thread that calls `ring(i)` in the loop at due_ns[i], and samples the loop's lag every TICK_NS until it leaves the context.
 
     asyncio's own timers wake up to 1 ms late: epoll counts whole milliseconds. A lag is the time from when a tick was due to when
@@ -16,20 +16,19 @@ class Bell(threading.Thread):
     """
 
     def __init__(self, due_ns: Sequence[int], ring: Callable[[int], None]):
-        super().__init__(name="bell", daemon=True)
         self.lags_ns: list[int] = []
         self._loop, self._due_ns, self._ring = asyncio.get_running_loop(), due_ns, ring
-        self._stop = threading.Event()
+        self._stop, self._thread = threading.Event(), threading.Thread(target=self._run, name="bell", daemon=True)
 
     def __enter__(self) -> "Bell":
-        self.start()
+        self._thread.start()
         return self
 
     def __exit__(self, *_) -> None:
         self._stop.set()
-        self.join()
+        self._thread.join()
 
-    def run(self) -> None:
+    def _run(self) -> None:
         tick_ns, index = time.monotonic_ns(), 0
         while True:
             due_ns = self._due_ns[index] if index < len(self._due_ns) else None
