@@ -81,13 +81,13 @@ class Limits:
 class Measurement:
     """A run's raw events: one record a request, in order; lags of the event loop; what the client itself used."""
 
-    records: tuple[Record, ...]
     loop_lags_ns: tuple[int, ...]
     origin_ns: int  # CLOCK_MONOTONIC of offset 0
     started: str  # UTC, ISO 8601
     interrupted: bool
     cpu_s: float  # user and system, during the run
     max_rss_mib: float  # of the process so far
+    records: tuple[Record, ...] = ()
 
 
 def measure(target: Target, load: Load, limits: Limits = Limits(), progress: Progress = silent) -> Measurement:
@@ -127,7 +127,7 @@ class _Run:
                 origin_ns = time.monotonic_ns() + LEAD_NS
                 lags_ns = await self._send_all(origin_ns)
         cpu_s, rss_mib = _cpu_s() - cpu_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        return Measurement(tuple(self._records), tuple(lags_ns), origin_ns, started, bool(interrupts), cpu_s, rss_mib)
+        return Measurement(tuple(lags_ns), origin_ns, started, bool(interrupts), cpu_s, rss_mib, tuple(self._records))
 
     async def _send_all(self, origin_ns: int) -> list[int]:
         schedule = self._load.schedule

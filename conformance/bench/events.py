@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 # What ended a request other than a whole reply, as the client saw it.
-Error = Literal["connect", "disconnected", "timeout", "malformed", "error_in_stream", "interrupted"]
+Error = Literal["", "connect", "disconnected", "timeout", "malformed", "error_in_stream", "interrupted"]
 OK, UNSENT, INTERRUPTED = "ok", "unsent", "interrupted"
 # What `outcome` may say besides ok and http_<status>; the first two are the client's own doing, not failures of the server.
 OUTCOMES = (
@@ -38,7 +38,7 @@ class Record:
     done_events: int = 0  # how often [DONE] came
     usage_prompt_tokens: int | None = None
     usage_completion_tokens: int | None = None
-    error: Error | None = None
+    error: Error = ""
     detail: str = ""
 
     @property
@@ -54,11 +54,11 @@ class Record:
     @property
     def outcome(self) -> str:
         """OK, http_<status>, or one of OUTCOMES: the first of these that is true of it."""
-        if self.scheduled_ns is None or (self.sent_ns is None and self.error in (None, "interrupted")):
+        if self.scheduled_ns is None or (self.sent_ns is None and self.error in ("", "interrupted")):
             return UNSENT
         if self.error == "disconnected" and self.status == 200:
             return "cut_off"
-        if self.error is not None:
+        if self.error:
             return self.error
         if self.status != 200:
             return f"http_{self.status}"

@@ -23,7 +23,7 @@ class Stream:
     done_events: int = 0
     usage_prompt_tokens: int | None = None
     usage_completion_tokens: int | None = None
-    error: Error | None = None
+    error: Error = ""
     detail: str = ""
     _rest: bytes = b""
 
@@ -31,7 +31,7 @@ class Stream:
         """Bytes that came in at `at_ns`; what follows a line that makes no sense is not read."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            if line.startswith(DATA) and self.error is None:
+            if line.startswith(DATA) and not self.error:
                 self._event(line[len(DATA) :].strip(b" \r"), at_ns)
 
     def _event(self, payload: bytes, at_ns: int) -> None:
