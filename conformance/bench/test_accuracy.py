@@ -1,0 +1,95 @@
+"""The client's own error, against a server that stamps its writes on the shared clock: small, or the run calls itself invalid."""
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from conformance.bench import client
+from conformance.bench.accuracy import errors_of, stamps_of
+from conformance.bench.arrivals import poisson
+from conformance.bench.client import Load, Measurement, Target, measure
+from conformance.bench.figures import figures_of
+from conformance.bench.lag import P50_LIMIT_MS, P99_LIMIT_MS, lag_of
+from conformance.bench.prompts import draw_prompts
+from fixtures.scripted_server import scripted_server
+
+RATE_PER_S, REQUESTS, TOKENS = 200.0, 460, 32
+FIRST_S, GAP_S = 0.05, 0.01
+
+
+@pytest.fixture(scope="module")
+def server():
+    with scripted_server(FIRST_S, GAP_S) as url:
+        yield url
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    run: Measurement
+    load: Load
+    stamps: list[dict]
+
+
+@pytest.fixture(scope="module")
+def measured(server):
+    prompts = draw_prompts(np.arange(1000, 2000, dtype=np.int32), REQUESTS, 128, seed=1)
+    load = Load(poisson(RATE_PER_S, REQUESTS, seed=1), prompts, TOKENS)
+    return Measured(measure(Target(server, "plain"), load), load, stamps_of(server))
+
+
+def within_limits(errors_ms: np.ndarray) -> bool:
+    return bool(np.percentile(errors_ms, 50) <= P50_LIMIT_MS and np.percentile(errors_ms, 99) <= P99_LIMIT_MS)
+
+
+def test_times_are_right_or_the_run_is_invalid(measured, record_property):
+    """TTFT and TPOT at 200 requests/s of 32 chunks: off by at most 1 ms at p50 and 5 ms at p99, unless the run calls itself invalid."""
+    errors = errors_of(measured.run.records, measured.load.prompts, measured.stamps)
+    for name, values in (("ttft", errors.ttft_ms), ("tpot", errors.tpot_ms)):
+        record_property(f"{name}_error_p99_ms", float(np.percentile(values, 99)))
+        assert within_limits(values) or not lag_of(measured.run).valid
+    assert figures_of(measured.run.records).outcomes == {"ok": REQUESTS}
+    assert (errors.ttft_ms >= 0).all(), "a token was seen before it was written: the clocks differ"
+
+
+def test_cpu_is_measured(measured, record_property):
+    """CPU seconds of the client's process are in the run; a run that took none was not measured."""
+    record_property("cpu_s_per_1000_requests", 1e3 * measured.run.cpu_s / REQUESTS)
+    assert 0 < measured.run.cpu_s < measured.run.records[-1].end_ns / 1e9
+
+
+def test_another_token_time_is_seen(measured):
+    """Control: TTFT from the second token, TPOT from one token too few, and replies taken for one another's, are all off."""
+    errors = errors_of(measured.run.records, measured.load.prompts, measured.stamps)
+    late = errors_of(measured.run.records, measured.load.prompts, [one | {"token_ns": one["token_ns"][1:]} for one in measured.stamps])
+    assert np.median(np.abs(late.ttft_ms)) > 0.9e3 * GAP_S - np.median(errors.ttft_ms)
+    turned = errors_of(measured.run.records, np.roll(measured.load.prompts, 1, axis=0), measured.stamps)
+    assert not within_limits(np.abs(turned.ttft_ms))
+
+
+def test_a_client_that_is_busy_calls_its_run_invalid(server, monkeypatch):
+    """Control: a loop that is held for 20 ms of every 25 measures times that are off by more than the limits, and says so."""
+    prompts = draw_prompts(np.arange(1000, 2000, dtype=np.int32), 40, 128, seed=1)
+    send_all = client._Run._send_all
+
+    async def busily(run, origin_ns):
+        held = asyncio.create_task(_hold_the_loop())
+        try:
+            return await send_all(run, origin_ns)
+        finally:
+            held.cancel()
+
+    stamps_before = len(stamps_of(server))
+    monkeypatch.setattr(client._Run, "_send_all", busily)
+    run = measure(Target(server, "plain"), Load(poisson(50.0, 40, seed=1), prompts, TOKENS))
+    errors = errors_of(run.records, prompts, stamps_of(server)[stamps_before:])
+    assert not within_limits(errors.ttft_ms)
+    assert "loop lag p99" in " ".join(lag_of(run).problems)
+
+
+async def _hold_the_loop() -> None:
+    while True:
+        time.sleep(0.02)  # on purpose
+        await asyncio.sleep(0.005)
