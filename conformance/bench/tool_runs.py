@@ -1,0 +1,78 @@
+"""Runs a load generator against a scripted server of its own, and lays what it reports beside what the server stamped."""
+
+import os
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from conformance.bench.accuracy import stamps_of
+from conformance.bench.tools import Job, Seen, Tool
+from conformance.contract.errors import ContractError
+from fixtures.scripted_server import Stamp, scripted_server
+
+PROMPT_TOKENS, OUTPUT_TOKENS, FIRST_S, GAP_S = 128, 32, 0.05, 0.01
+SAMPLE_S = 0.2
+# Codes other than 0 with which a tool ends that has measured: this client says 1 when it did not keep up.
+MEASURED = (0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`stamps` in the order in which the server had the requests. CPU: all processes; memory: largest sum of their PSS."""
+
+    seen: list[Seen]
+    stamps: list[Stamp]
+    cpu_s: float
+    memory_mib: float
+
+
+def run_tool(tool: Tool, python: str, rate: float, requests: int, behaviour: str = "plain") -> Run:
+    with scripted_server(FIRST_S, GAP_S) as url, tempfile.TemporaryDirectory() as folder:
+        job = Job(url, rate, requests, PROMPT_TOKENS, OUTPUT_TOKENS, Path(folder), behaviour)
+        cpu_s, memory_mib = _run(tool.command(python, job), os.environ | tool.environment, tool.name)
+        stamps = sorted((Stamp(**stamp) for stamp in stamps_of(url)), key=lambda stamp: stamp.received_ns)
+        return Run(tool.read(job.folder), stamps[-requests:], cpu_s, memory_mib)  # some send a trial request first
+
+
+def matched(run: Run) -> list[tuple[Seen, Stamp]]:
+    """Each reply with the first request that the server had after it was sent. Where all are there, the nth with the nth.
+
+    Neighbours of the same microseconds may change places; they follow the same script.
+    """
+    seen = sorted(run.seen, key=lambda one: one.start_ns)
+    if len(seen) == len(run.stamps):
+        return list(zip(seen, run.stamps, strict=True))
+    pairs, left = [], iter(run.stamps)
+    for one in seen:
+        stamp = next((stamp for stamp in left if stamp.received_ns >= one.start_ns), None)
+        pairs += [(one, stamp)] if stamp else []
+    return pairs
+
+
+def _run(command: list[str], environment: dict[str, str], name: str) -> tuple[float, float]:
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+        memory_mib = 0.0
+        while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
+            memory_mib = max(memory_mib, _memory_mib(process.pid))
+            time.sleep(SAMPLE_S)
+        process.returncode = os.waitstatus_to_exitcode(ended[1])
+        if process.returncode not in MEASURED:
+            log.seek(0)
+            raise ContractError(f"{name} ended with {process.returncode}: {log.read()[-2000:].decode(errors='replace')}")
+    return ended[2].ru_utime + ended[2].ru_stime, memory_mib
+
+
+def _memory_mib(pid: int) -> float:
+    total = 0
+    try:
+        process = psutil.Process(pid)
+        for one in (process, *process.children(recursive=True)):
+            total += one.memory_full_info().pss
+    except psutil.NoSuchProcess:
+        return 0.0  # one ended meanwhile; the next sample is whole again
+    return total / 2**20
