@@ -10,7 +10,7 @@ import numpy as np
 from conformance.bench.figures import rate_per_s
 from conformance.bench.lag import P99_LIMIT_MS
 from conformance.bench.tool_runs import Run, matched, run_tool
-from conformance.bench.tools import GUIDELLM, OWN, VLLM, Tool
+from conformance.bench.tools import AIPERF, GUIDELLM, OWN, VLLM, Tool
 from conformance.contract.errors import ContractError
 from conformance.entry import command_parser, exit_code_of
 from conformance.summary import ALL_PASS
@@ -94,7 +94,7 @@ def _called(run: Run, behaviour: str) -> str:
 
 def parser() -> argparse.ArgumentParser:
     top = command_parser(__doc__, EPILOG)
-    for name in ("vllm", "guidellm"):
+    for name in ("vllm", "guidellm", "aiperf"):
         top.add_argument(f"--{name}", metavar="PYTHON", help=f"of an environment with {name}")
     top.add_argument("--replies", action="store_true", help="compare what is called a success, instead of times")
     top.add_argument("--rate", type=float, default=200.0, help="at which errors and CPU are measured (default 200)")
@@ -104,7 +104,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    given = [(OWN, sys.executable), (VLLM, options.vllm), (GUIDELLM, options.guidellm)]
+    given = [(OWN, sys.executable), (VLLM, options.vllm), (GUIDELLM, options.guidellm), (AIPERF, options.aiperf)]
     tools = [(tool, python) for tool, python in given if python]
     lines = replies_table(tools) if options.replies else measured_table(tools, options.rates, options.rate)
     return exit_code_of("bench-client", lambda: _print(lines))

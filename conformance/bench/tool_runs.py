@@ -16,8 +16,6 @@ from fixtures.scripted_server import Stamp, scripted_server
 
 PROMPT_TOKENS, OUTPUT_TOKENS, FIRST_S, GAP_S = 128, 32, 0.05, 0.01
 SAMPLE_S = 0.2
-# Codes other than 0 with which a tool ends that has measured: this client says 1 when it did not keep up.
-MEASURED = (0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +31,7 @@ class Run:
 def run_tool(tool: Tool, python: str, rate: float, requests: int, behaviour: str = "plain") -> Run:
     with scripted_server(FIRST_S, GAP_S) as url, tempfile.TemporaryDirectory() as folder:
         job = Job(url, rate, requests, PROMPT_TOKENS, OUTPUT_TOKENS, Path(folder), behaviour)
-        cpu_s, memory_mib = _run(tool.command(python, job), os.environ | tool.environment, tool.name)
+        cpu_s, memory_mib = _run(tool, tool.command(python, job))
         stamps = sorted((Stamp(**stamp) for stamp in stamps_of(url)), key=lambda stamp: stamp.received_ns)
         return Run(tool.read(job.folder), stamps[-requests:], cpu_s, memory_mib)  # some send a trial request first
 
@@ -53,17 +51,17 @@ def matched(run: Run) -> list[tuple[Seen, Stamp]]:
     return pairs
 
 
-def _run(command: list[str], environment: dict[str, str], name: str) -> tuple[float, float]:
+def _run(tool: Tool, command: list[str]) -> tuple[float, float]:
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=os.environ | tool.environment)
         memory_mib = 0.0
         while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
             memory_mib = max(memory_mib, _memory_mib(process.pid))
             time.sleep(SAMPLE_S)
         process.returncode = os.waitstatus_to_exitcode(ended[1])
-        if process.returncode not in MEASURED:
+        if process.returncode not in tool.measured:
             log.seek(0)
-            raise ContractError(f"{name} ended with {process.returncode}: {log.read()[-2000:].decode(errors='replace')}")
+            raise ContractError(f"{tool.name} ended with {process.returncode}: {log.read()[-2000:].decode(errors='replace')}")
     return ended[2].ru_utime + ended[2].ru_stime, memory_mib
 
 

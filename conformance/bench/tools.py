@@ -46,6 +46,7 @@ class Tool:
     command: Callable[[str, Job], list[str]]
     read: Callable[[Path], list[Seen]]
     environment: dict[str, str]
+    measured: tuple[int, ...] = (0,)  # exit codes
 
 
 def _own(python: str, job: Job) -> list[str]:
@@ -103,13 +104,46 @@ def _guidellm(python: str, job: Job) -> list[str]:
 def _read_guidellm(folder: Path) -> list[Seen]:
     """What it calls `time_per_output_token` is the whole latency over the tokens; its `inter_token_latency` is the field's TPOT."""
     (benchmark,) = json.loads((folder / "guidellm.json").read_text())["benchmarks"]
-    monotonic_s = time.monotonic() - time.time()
+    names = ("time_to_first_token_ms", "inter_token_latency_ms")
     return [
-        Seen((one["request_start_time"] + monotonic_s) * 1e9, one["time_to_first_token_ms"], one["inter_token_latency_ms"])
+        Seen((one["request_start_time"] + _monotonic_minus_wall_s()) * 1e9, *(one[name] for name in names))
         for one in benchmark["requests"]["successful"]
     ]
 
 
-OWN = Tool("this client", _own, _read_own, {"PYTHONPATH": os.pathsep.join(sys.path)})
+def _aiperf(python: str, job: Job) -> list[str]:
+    return [
+        str(Path(python).with_name("aiperf")), "profile", "--model", job.behaviour, "--url", job.url, "--endpoint-type", "completions",
+        "--streaming", "--tokenizer", str(CHECKPOINT), "--request-rate", str(job.rate_per_s), "--arrival-pattern", "poisson",
+        "--request-count", str(job.requests), "--synthetic-input-tokens-mean", str(job.prompt_tokens),
+        "--output-tokens-mean", str(job.output_tokens), "--random-seed", "1", "--use-server-token-count", "--ui", "none",
+        "--export-level", "records", "--output-artifact-dir", str(job.folder),
+    ]  # fmt: skip
+
+
+def _read_aiperf(folder: Path) -> list[Seen]:
+    requests = [json.loads(line) for line in (folder / "profile_export.jsonl").read_text().split("\n") if line]
+    return [
+        Seen(one["metadata"]["request_start_ns"] + _monotonic_minus_wall_s() * 1e9, *(_value(one, name) for name in AIPERF_TIMES))
+        for one in requests
+        if not one.get("error")
+    ]
+
+
+AIPERF_TIMES = ("time_to_first_token", "inter_token_latency")
+
+
+def _value(request: dict, name: str) -> float:
+    """NaN where it has no such figure of a reply that it calls a success."""
+    return request["metrics"].get(name, {}).get("value", float("nan"))
+
+
+def _monotonic_minus_wall_s() -> float:
+    return time.monotonic() - time.time()
+
+
+OWN = Tool("this client", _own, _read_own, {"PYTHONPATH": os.pathsep.join(sys.path)}, (0, 1))  # 1: it did not keep up
 VLLM = Tool("vllm bench serve", _vllm, _read_vllm, QUIET)
 GUIDELLM = Tool("guidellm", _guidellm, _read_guidellm, QUIET)
+# aiperf 0.13.0 refuses a tokenizer's folder when HF_HUB_OFFLINE is set, to 0 too.
+AIPERF = Tool("aiperf", _aiperf, _read_aiperf, QUIET | {"HF_HUB_OFFLINE": ""})
