@@ -147,7 +147,8 @@ class _Run:
         return bell.lags_ns
 
     def _arrive(self, index: int) -> None:
-        self._start(self._request(index, self._due_ns[index]))
+        if not self._over.is_set():  # the bell rings ahead of the loop
+            self._start(self._request(index, self._due_ns[index]))
 
     async def _follow(self) -> None:
         """One place of a closed loop: the next request as soon as the last one is done."""

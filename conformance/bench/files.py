@@ -31,6 +31,7 @@ class Facts:
     prompt_tokens: int
     max_tokens: int
     fixed_length: bool
+    extra: str  # what else was asked for, as JSON
     requests_sha256: str
     rate_per_s: float | None = None
     concurrency: int | None = None
@@ -85,7 +86,8 @@ def _parsed(text: str, where: object) -> dict:
 def _facts(target: Target, load: Load, schedule: Schedule, requests_sha256: str) -> Facts:
     return Facts(
         VERSION, target.url, target.model, schedule.kind, schedule.digest, prompts_digest(load.prompts), load.prompts.shape[1],
-        load.max_tokens, load.fixed_length, requests_sha256, schedule.rate_per_s, schedule.concurrency,
+        load.max_tokens, load.fixed_length, canonical_json(dict(target.extra)), requests_sha256,
+        schedule.rate_per_s, schedule.concurrency,
     )  # fmt: skip
 
 

@@ -169,6 +169,19 @@ def test_ctrl_c_ends_with_what_was_measured(server, tmp_path, checkpoint, capsys
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_nothing_is_sent_after_ctrl_c(server):
+    """Of thousands of requests that are all due by then, the server has seen those that have a send time, and no other."""
+    forget_stamps(server)
+    stopper = threading.Thread(target=interrupt_after, args=(server, 50))
+    stopper.start()
+    result = measure(Target(server, "plain"), load(Schedule("poisson", np.arange(3000) / 2000, rate_per_s=2000.0)))
+    stopper.join()
+    sent = sum(record.sent_ns is not None for record in result.records)
+    assert result.interrupted
+    assert 50 <= len(stamps_of(server)) <= sent
+    assert outcomes(result.records)["unsent"] == 3000 - sent > 0
+
+
 @pytest.fixture(scope="module")
 def checkpoint(request) -> str:
     return str(request.config.rootpath / "fixtures" / "tiny-gemma4")

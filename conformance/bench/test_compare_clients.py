@@ -1,0 +1,70 @@
+"""The comparison itself: what is measured of a tool is what the server stamped, and a tool that errs is seen."""
+
+import dataclasses
+import sys
+
+import numpy as np
+import pytest
+
+from conformance.bench import compare_clients
+from conformance.bench.compare_clients import errors_of, replies_table
+from conformance.bench.tool_runs import Run, matched, run_tool
+from conformance.bench.tools import GUIDELLM, OWN, Seen
+from conformance.contract.errors import ContractError
+from fixtures.scripted_server import MIXED, Stamp
+
+MS = 1_000_000
+STAMPS = [
+    Stamp([index], "plain", index * 10 * MS, [(index * 10 + after) * MS for after in (50, 60, 70)]) for index in range(5)
+]
+EXACT = [Seen(stamp.received_ns - 1000, stamp.ttft_ms, stamp.tpot_ms) for stamp in STAMPS]
+
+
+def test_a_tool_that_says_what_the_server_did_has_no_error():
+    errors = errors_of(Run(EXACT[::-1], STAMPS, 0.0, 0.0))
+    assert errors.ttft_ms.max() == errors.tpot_ms.max() == 0
+    assert errors.rate_per_s == pytest.approx(100)
+    assert errors.held(100)
+    assert not errors.held(1200)  # five requests say little of a rate: 98 % - 2 / sqrt 5
+
+
+@pytest.mark.parametrize("name", ["ttft_ms", "tpot_ms"])
+def test_a_tool_that_errs_is_seen(name):
+    """Control: 7 ms too much or too little are an error of 7 ms, and a rate is not held with them."""
+    for wrong in (7.0, -7.0):
+        seen = [dataclasses.replace(one, **{name: getattr(one, name) + wrong}) for one in EXACT]
+        errors = errors_of(Run(seen, STAMPS, 0.0, 0.0))
+        assert getattr(errors, name) == pytest.approx(np.full(5, 7.0))
+        assert errors.held(100) == (name == "tpot_ms")
+
+
+def test_a_missing_reply_is_not_compared():
+    """Replies that failed leave the others at their own request."""
+    run = Run([EXACT[0], EXACT[3]], STAMPS, 0.0, 0.0)
+    assert [stamp.prompt_head for _, stamp in matched(run)] == [[0], [3]]
+    with pytest.raises(ContractError, match="2 successes of 5 requests"):
+        errors_of(run)
+
+
+def test_only_right_replies_are_successes_of_this_client(monkeypatch):
+    """The table of replies, of a real run: 1 of 1 for the five right ones, 0 of 1 for every wrong one."""
+    monkeypatch.setattr(compare_clients, "MIXED_ROUNDS", 1)
+    _, _, *rows = replies_table([(OWN, sys.executable)])
+    called = dict(row.strip("| ").split(" | ") for row in rows)
+    right = {behaviour for behaviour, cell in called.items() if cell.startswith("1 of 1")}
+    assert list(called) == list(MIXED)
+    assert right == {"plain", "role_first", "empty_chunks", "several_tokens", "separators"}
+    assert all(called[behaviour] == "0 of 1" for behaviour in MIXED if behaviour not in right)
+
+
+def test_a_tool_that_breaks_is_named():
+    command = ["-c", "import sys; sys.exit('out of ideas')"]
+    broken = dataclasses.replace(OWN, name="a tool", command=lambda python, _: [python, *command], measured=(0,))
+    with pytest.raises(ContractError, match="a tool ended with 1: out of ideas"):
+        run_tool(broken, sys.executable, 50.0, 5)
+
+
+def test_a_tool_without_its_environment_is_named(capsys):
+    """Said, not left out in silence."""
+    assert compare_clients.installed([(OWN, sys.executable), (GUIDELLM, "/nowhere/python")]) == [(OWN, sys.executable)]
+    assert "guidellm is not measured: no /nowhere/python" in capsys.readouterr().err
