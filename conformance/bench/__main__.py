@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 
 from conformance.bench.arrivals import Schedule, burst, closed_loop, poisson
-from conformance.bench.client import Limits, Load, Target, measure
+from conformance.bench.client import measure
 from conformance.bench.files import read_run, write_run
 from conformance.bench.lag import lag_of
+from conformance.bench.load import LIMITS, Limits, Load, Measurement, Target
 from conformance.bench.prompts import draw_prompts, ordinary_tokens
 from conformance.bench.show import lines
 from conformance.contract.errors import ContractError
@@ -44,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--output-tokens", type=int, default=32, help="of each reply (default 32)")
     top.add_argument("--natural", action="store_true", help="a reply may end before --output-tokens")
     top.add_argument("--seed", type=int, default=1, help="of arrivals and prompts (default 1)")
-    top.add_argument("--connections", type=int, default=Limits().connections, help="at most (default %(default)s)")
+    top.add_argument("--connections", type=int, default=LIMITS.connections, help="at most (default %(default)s)")
     top.add_argument("--out", type=Path, help="folder to write")
     return top
 
@@ -55,7 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _show(folder: Path) -> int:
-    return _say(read_run(folder)[1])
+    facts, measurement = read_run(folder)
+    return _say(measurement, facts.schedule)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -66,7 +68,7 @@ def _run(options: argparse.Namespace) -> int:
     load = Load(schedule, prompts, options.output_tokens, not options.natural)
     measurement = measure(target, load, Limits(connections=options.connections), Speaker("bench"))
     write_run(options.out, target, load, measurement)
-    return _say(measurement)
+    return _say(measurement, schedule.kind)
 
 
 def _need(options: argparse.Namespace) -> None:
@@ -87,8 +89,8 @@ def _schedule(options: argparse.Namespace) -> Schedule:
     return poisson(options.rate, options.requests, options.seed)
 
 
-def _say(measurement) -> int:
-    for line in lines(measurement):
+def _say(measurement: Measurement, schedule: str) -> int:
+    for line in lines(measurement, schedule):
         print(line)
     if measurement.interrupted:
         return STOPPED

@@ -11,17 +11,16 @@ import json
 import resource
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import aiohttp
 import numpy as np
 
-from conformance.bench.arrivals import Schedule
 from conformance.bench.bell import Bell
 from conformance.bench.events import Record
+from conformance.bench.load import LIMITS, Limits, Load, Measurement, Target
 from conformance.bench.sse import DETAIL_CHARACTERS, Stream
 from conformance.contract.errors import ContractError
 from conformance.contract.progress import Progress, silent
@@ -33,66 +32,7 @@ SPARE_FILES = 64  # open files that are not connections
 HEADERS = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """`url`: http://host:port. `extra` goes into every body as it is, such as {"return_token_ids": True}."""
-
-    url: str
-    model: str
-    extra: Mapping[str, object] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self):
-        if not self.url.startswith(("http://", "https://")):
-            raise ContractError(f"url {self.url!r} does not start with http:// or https://")
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """prompts int32 [requests, length]. Fixed length: exactly max_tokens (`ignore_eos`); else the model's own end counts."""
-
-    schedule: Schedule
-    prompts: np.ndarray
-    max_tokens: int
-    fixed_length: bool = True
-
-    def __post_init__(self):
-        if len(self.schedule) != len(self.prompts):
-            raise ContractError(f"{len(self.schedule)} scheduled requests, {len(self.prompts)} prompts: there must be as many")
-        if self.max_tokens < 1:
-            raise ContractError(f"max_tokens = {self.max_tokens!r} is not at least 1")
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """`connections`: more requests than this under way wait, which the dispatch lag shows. `total_s`: of one request, from its send.
-
-    There is no limit on the time between two chunks: its timer would be set anew at each, a tenth of the client's CPU time.
-    """
-
-    connections: int = 1024
-    total_s: float = 300.0
-    connect_s: float = 10.0
-
-    @property
-    def timeout(self) -> aiohttp.ClientTimeout:
-        return aiohttp.ClientTimeout(total=self.total_s, sock_connect=self.connect_s)
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """A run's raw events: one record a request, in order; lags of the event loop; what the client itself used."""
-
-    loop_lags_ns: tuple[int, ...]
-    origin_ns: int  # CLOCK_MONOTONIC of offset 0
-    started: str  # UTC, ISO 8601
-    interrupted: bool
-    cpu_s: float  # user and system, during the run
-    max_rss_mib: float  # of the process so far
-    records: tuple[Record, ...] = ()
-
-
-def measure(target: Target, load: Load, limits: Limits = Limits(), progress: Progress = silent) -> Measurement:
+def measure(target: Target, load: Load, limits: Limits = LIMITS, progress: Progress = silent) -> Measurement:
     """Sends the load once. SIGINT and SIGTERM end it with what was measured so far: `interrupted` is then set."""
     _check_connections(load, limits)
     return asyncio.run(_Run(target, load, limits, progress).measure())
@@ -123,9 +63,10 @@ class _Run:
     async def measure(self) -> Measurement:
         self._over, self._places = asyncio.Event(), asyncio.Semaphore(self._limits.connections)
         started, interrupts, cpu_s = datetime.now(UTC).isoformat(timespec="seconds"), [], _cpu_s()
+        timeout = aiohttp.ClientTimeout(total=self._limits.total_s, sock_connect=self._limits.connect_s)
         connector = aiohttp.TCPConnector(limit=self._limits.connections, keepalive_timeout=KEEP_ALIVE_S)
         with _interruptible(self._over, interrupts), _settled_memory():
-            async with aiohttp.ClientSession(connector=connector, timeout=self._limits.timeout, headers=self._headers) as self._session:
+            async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=self._headers) as self._session:
                 origin_ns = time.monotonic_ns() + LEAD_NS
                 lags_ns = await self._send_all(origin_ns)
         cpu_s, rss_mib = _cpu_s() - cpu_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

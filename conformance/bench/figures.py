@@ -48,7 +48,7 @@ class Figures:
     tpot_ms: Percentiles
     e2e_ms: Percentiles
     duration_s: float | None  # first scheduled arrival to the end of the last whole reply
-    offered_per_s: float | None  # None: all at once; of a closed loop it is what was achieved
+    offered_per_s: float | None  # None: a burst or a closed loop
     achieved_per_s: float | None  # None where offered is
     requests_per_s: float | None
     prompt_tokens_per_s: float | None
@@ -62,10 +62,12 @@ class Figures:
         return sum(count for name, count in self.outcomes.items() if name not in ("ok", "unsent", "interrupted"))
 
 
-def figures_of(records: Sequence[Record], objectives: Sequence[Objective] = ()) -> Figures:
+def figures_of(records: Sequence[Record], objectives: Sequence[Objective] = (), *, open_loop: bool = True) -> Figures:
+    """`open_loop` False: a closed loop's requests have no arrivals of their own, so nothing was offered."""
     good = whole(tuple(records))
     duration_s = _duration_s(records, good)
-    offered_per_s = rate_per_s([record.scheduled_ns for record in records if record.scheduled_ns is not None])
+    scheduled_ns = [record.scheduled_ns for record in records if record.scheduled_ns is not None]
+    offered_per_s = rate_per_s(scheduled_ns) if open_loop else None
     return Figures(
         requests=len(records),
         outcomes=outcomes(tuple(records)),

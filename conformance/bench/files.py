@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 from conformance.bench.arrivals import Schedule
-from conformance.bench.client import Load, Measurement, Target
 from conformance.bench.events import Record
+from conformance.bench.load import Load, Measurement, Target
 from conformance.bench.prompts import prompts_digest
 from conformance.contract.digest import canonical_json, sha256_file
 from conformance.contract.errors import ContractError

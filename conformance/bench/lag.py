@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from conformance.bench.client import Measurement
+from conformance.bench.load import Measurement
 
 # Latencies of two platforms are compared to a few percent, and the shortest times to a first token are some tens of ms.
 P50_LIMIT_MS, P99_LIMIT_MS = 1.0, 5.0

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 
-from conformance.bench.client import Measurement
 from conformance.bench.events import OK
 from conformance.bench.figures import P99_REQUESTS, Figures, Percentiles, figures_of
 from conformance.bench.lag import lag_of
+from conformance.bench.load import Measurement
 
 
-def lines(measurement: Measurement) -> Iterator[str]:
-    figures, lag = figures_of(measurement.records), lag_of(measurement)
+def lines(measurement: Measurement, schedule: str) -> Iterator[str]:
+    """`schedule`: its kind."""
+    figures, lag = figures_of(measurement.records, open_loop=schedule != "closed"), lag_of(measurement)
     yield "valid: the client kept up" if lag.valid else f"INVALID: {'; '.join(lag.problems)}"
     if measurement.interrupted:
         yield "stopped before its end"
@@ -24,8 +25,8 @@ def lines(measurement: Measurement) -> Iterator[str]:
 
 
 def _rates(figures: Figures) -> Iterator[str]:
-    offered, achieved = (_number(value) for value in (figures.offered_per_s, figures.achieved_per_s))
-    yield f"rate       offered {offered}, achieved {achieved} requests/s"
+    if figures.offered_per_s is not None:
+        yield f"rate       offered {_number(figures.offered_per_s)}, achieved {_number(figures.achieved_per_s)} requests/s"
     if figures.outcomes.get(OK):
         per_s = (figures.requests_per_s, figures.prompt_tokens_per_s, figures.output_tokens_per_s)
         yield "throughput {} requests/s, {} prompt tokens/s, {} output tokens/s".format(*map(_number, per_s))

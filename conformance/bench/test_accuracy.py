@@ -10,9 +10,10 @@ import pytest
 from conformance.bench import client
 from conformance.bench.accuracy import errors_of, stamps_of
 from conformance.bench.arrivals import poisson
-from conformance.bench.client import Load, Measurement, Target, measure
+from conformance.bench.client import measure
 from conformance.bench.figures import figures_of
 from conformance.bench.lag import P50_LIMIT_MS, P99_LIMIT_MS, lag_of
+from conformance.bench.load import Load, Measurement, Target
 from conformance.bench.prompts import draw_prompts
 from fixtures.scripted_server import scripted_server
 

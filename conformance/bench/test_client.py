@@ -14,11 +14,12 @@ import pytest
 from conformance.bench.__main__ import main
 from conformance.bench.accuracy import stamps_of
 from conformance.bench.arrivals import Schedule, burst, closed_loop
-from conformance.bench.client import Limits, Load, Target, measure
+from conformance.bench.client import measure
 from conformance.bench.events import OK, outcomes, whole
 from conformance.bench.figures import e2e_ms, figures_of, tpot_ms
 from conformance.bench.files import read_run
 from conformance.bench.lag import lag_of
+from conformance.bench.load import Limits, Load, Target
 from conformance.bench.prompts import draw_prompts
 from conformance.contract.errors import ContractError
 from fixtures.scripted_server import FREEZE_S, SEPARATORS, scripted_server

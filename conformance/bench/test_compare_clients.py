@@ -49,6 +49,7 @@ def test_a_missing_reply_is_not_compared():
 def test_only_right_replies_are_successes_of_this_client(monkeypatch):
     """The table of replies, of a real run: 1 of 1 for the five right ones, 0 of 1 for every wrong one."""
     monkeypatch.setattr(compare_clients, "MIXED_ROUNDS", 1)
+    monkeypatch.setattr(compare_clients, "MIXED_RATE_PER_S", 20.0)
     _, _, *rows = replies_table([(OWN, sys.executable)])
     called = dict(row.strip("| ").split(" | ") for row in rows)
     right = {behaviour for behaviour, cell in called.items() if cell.startswith("1 of 1")}

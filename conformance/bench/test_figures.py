@@ -74,6 +74,15 @@ def test_a_server_that_keeps_up_achieves_the_offered_rate():
     assert rate_per_s(np.arange(500) / 90 * 1e9) == pytest.approx(90)
 
 
+def test_a_closed_loop_offers_nothing():
+    """Control: the same records as an open loop's have an offered rate."""
+    records = [at(0, 20), at(1, 40), at(2, 60)]
+    closed = figures_of(records, open_loop=False)
+    assert closed.offered_per_s is closed.achieved_per_s is None
+    assert closed.requests_per_s == figures_of(records).requests_per_s
+    assert figures_of(records).offered_per_s == pytest.approx(100)
+
+
 def test_a_burst_and_nothing_at_all_have_figures_too():
     together = figures_of([but(index=0), but(index=1)])
     assert together.offered_per_s is together.achieved_per_s is None

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from conformance.bench.arrivals import burst
-from conformance.bench.client import Load, Measurement, Target
 from conformance.bench.files import REQUESTS, RUN, read_run, write_run
+from conformance.bench.load import Load, Measurement, Target
 from conformance.bench.synthetic import GOOD, WRONG, but
 from conformance.contract.errors import ContractError
 

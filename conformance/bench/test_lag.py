@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from conformance.bench.client import Measurement
 from conformance.bench.lag import lag_of
+from conformance.bench.load import Measurement
 from conformance.bench.synthetic import GOOD, MS
 
 

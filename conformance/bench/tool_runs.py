@@ -37,18 +37,14 @@ def run_tool(tool: Tool, python: str, rate: float, requests: int, behaviour: str
 
 
 def matched(run: Run) -> list[tuple[Seen, Stamp]]:
-    """Each reply with the first request that the server had after it was sent. Where all are there, the nth with the nth.
+    """Where all replies are there, the nth sent with the nth that the server had: neighbours may change places, under one script.
 
-    Neighbours of the same microseconds may change places; they follow the same script.
+    Where some failed, each with the request that came nearest to its send: at a rate at which no two are sent together.
     """
     seen = sorted(run.seen, key=lambda one: one.start_ns)
     if len(seen) == len(run.stamps):
         return list(zip(seen, run.stamps, strict=True))
-    pairs, left = [], iter(run.stamps)
-    for one in seen:
-        stamp = next((stamp for stamp in left if stamp.received_ns >= one.start_ns), None)
-        pairs += [(one, stamp)] if stamp else []
-    return pairs
+    return [(one, min(run.stamps, key=lambda stamp: abs(stamp.received_ns - one.start_ns))) for one in seen]
 
 
 def _run(tool: Tool, command: list[str]) -> tuple[float, float]:
