@@ -42,9 +42,9 @@ def forget_stamps(url: str) -> None:
     urlopen(Request(f"{url}/stamps", method="DELETE")).close()
 
 
-def interrupt_after(url: str, requests: int) -> None:
-    """SIGINT to this process once the server has seen so many requests."""
-    while len(stamps_of(url)) < requests:
+def interrupt_after(url: str, requests: int, tokens: int = 0) -> None:
+    """SIGINT to this process once the server has written so many tokens, or more, to so many requests."""
+    while sum(len(stamp["token_ns"]) >= tokens for stamp in stamps_of(url)) < requests:
         time.sleep(0.05)
     os.kill(os.getpid(), signal.SIGINT)
 
@@ -155,8 +155,8 @@ def test_a_server_that_is_not_there_is_counted():
 
 def test_ctrl_c_ends_with_what_was_measured(server, tmp_path, checkpoint, capsys):
     """SIGINT in the middle of a run: exit code 130, records of what was done, under way and not sent, on disk and readable."""
-    command = ["--url", server, "--model", "plain", "--checkpoint", checkpoint, "--rate", "20", "--requests", "60", "--out"]
-    stopper = threading.Thread(target=interrupt_after, args=(server, 10))
+    command = ["--url", server, "--model", "plain", "--checkpoint", checkpoint, "--rate", "20", "--requests", "300", "--out"]
+    stopper = threading.Thread(target=interrupt_after, args=(server, 8, 32))
     forget_stamps(server)
     stopper.start()
     assert main([*command, str(tmp_path / "run")]) == 130

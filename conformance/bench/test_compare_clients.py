@@ -46,16 +46,29 @@ def test_a_missing_reply_is_not_compared():
         errors_of(run)
 
 
-def test_only_right_replies_are_successes_of_this_client(monkeypatch):
-    """The table of replies, of a real run: 1 of 1 for the five right ones, 0 of 1 for every wrong one."""
-    monkeypatch.setattr(compare_clients, "MIXED_ROUNDS", 1)
-    monkeypatch.setattr(compare_clients, "MIXED_RATE_PER_S", 20.0)
-    _, _, *rows = replies_table([(OWN, sys.executable)])
-    called = dict(row.strip("| ").split(" | ") for row in rows)
-    right = {behaviour for behaviour, cell in called.items() if cell.startswith("1 of 1")}
+def test_what_each_tool_calls_a_success_is_counted_by_behaviour(monkeypatch):
+    """Two rounds of the server's behaviours: one tool takes every reply, one those that are right, and 49 ms too early after a role."""
+    times = [200 * MS * index for index in range(2 * len(MIXED))]
+    stamps = [Stamp([], MIXED[k % len(MIXED)], at, [at + 50 * MS, at + 60 * MS]) for k, at in enumerate(times)]
+    every = [Seen(stamp.received_ns - MS, 1.0 if stamp.model == "role_first" else 50.0, 10.0) for stamp in stamps]
+    right = [one for one, stamp in zip(every, stamps, strict=True) if stamp.model in ("plain", "role_first")]
+    runs = iter([Run(every, stamps, 0.0, 0.0), Run(right, stamps, 0.0, 0.0)])
+    monkeypatch.setattr(compare_clients, "run_tool", lambda *_: next(runs))
+    head, _, *rows = replies_table([(OWN, ""), (GUIDELLM, "")])
+    called = {name: cells for name, *cells in (row.strip("| ").split(" | ") for row in rows)}
+    assert head == "| server | this client | guidellm |"
     assert list(called) == list(MIXED)
-    assert right == {"plain", "role_first", "empty_chunks", "several_tokens", "separators"}
-    assert all(called[behaviour] == "0 of 1" for behaviour in MIXED if behaviour not in right)
+    assert called["plain"] == ["2 of 2, TTFT +0.0 ms"] * 2
+    assert called["role_first"] == ["2 of 2, TTFT -49.0 ms"] * 2
+    assert called["error_500"] == ["2 of 2, TTFT +0.0 ms", "0 of 2"]
+
+
+def test_a_tool_is_run_and_read():
+    """This client as a tool, in a process of its own: each request once, with its times, CPU and memory."""
+    run = run_tool(OWN, sys.executable, 50.0, 20)
+    assert len(run.seen) == len(run.stamps) == 20
+    assert errors_of(run).ttft_ms.max() < 1e3 * max(one.ttft_ms for one in run.seen)
+    assert run.cpu_s > 0 < run.memory_mib
 
 
 def test_a_tool_that_breaks_is_named():

@@ -7,7 +7,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import psutil
+from scipy.optimize import linear_sum_assignment
 
 from conformance.bench.accuracy import stamps_of
 from conformance.bench.tools import Job, Seen, Tool
@@ -37,14 +39,14 @@ def run_tool(tool: Tool, python: str, rate: float, requests: int, behaviour: str
 
 
 def matched(run: Run) -> list[tuple[Seen, Stamp]]:
-    """Where all replies are there, the nth sent with the nth that the server had: neighbours may change places, under one script.
+    """Each reply with a request of its own, so that sends and what the server had lie nearest in time, all together.
 
-    Where some failed, each with the request that came nearest to its send: at a rate at which no two are sent together.
+    Requests of the same milliseconds may change places: those that follow one script, or that are sent at a rate at which there are
+    hardly any.
     """
-    seen = sorted(run.seen, key=lambda one: one.start_ns)
-    if len(seen) == len(run.stamps):
-        return list(zip(seen, run.stamps, strict=True))
-    return [(one, min(run.stamps, key=lambda stamp: abs(stamp.received_ns - one.start_ns))) for one in seen]
+    starts_ns, received_ns = [one.start_ns for one in run.seen], [stamp.received_ns for stamp in run.stamps]
+    rows, columns = linear_sum_assignment(np.abs(np.subtract.outer(starts_ns, received_ns)))
+    return [(run.seen[row], run.stamps[column]) for row, column in zip(rows, columns, strict=True)]
 
 
 def _run(tool: Tool, command: list[str]) -> tuple[float, float]:
