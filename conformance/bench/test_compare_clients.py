@@ -38,6 +38,12 @@ def test_a_tool_that_errs_is_seen(name):
         assert errors.held(100) == (name == "tpot_ms")
 
 
+def test_requests_that_overlap_keep_their_order():
+    """All are sent before the server has the first of them."""
+    seen = [dataclasses.replace(one, start_ns=index - 100 * MS) for index, one in enumerate(EXACT)]
+    assert [stamp.prompt_head for _, stamp in matched(Run(seen, STAMPS, 0.0, 0.0))] == [[0], [1], [2], [3], [4]]
+
+
 def test_a_missing_reply_is_not_compared():
     """Replies that failed leave the others at their own request."""
     run = Run([EXACT[0], EXACT[3]], STAMPS, 0.0, 0.0)

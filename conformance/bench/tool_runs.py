@@ -44,8 +44,8 @@ def matched(run: Run) -> list[tuple[Seen, Stamp]]:
     Requests of the same milliseconds may change places: those that follow one script, or that are sent at a rate at which there are
     hardly any.
     """
-    starts_ns, received_ns = [one.start_ns for one in run.seen], [stamp.received_ns for stamp in run.stamps]
-    rows, columns = linear_sum_assignment(np.abs(np.subtract.outer(starts_ns, received_ns)))
+    starts_s, received_s = [one.start_ns / 1e9 for one in run.seen], [stamp.received_ns / 1e9 for stamp in run.stamps]
+    rows, columns = linear_sum_assignment(np.square(np.subtract.outer(starts_s, received_s)))  # squares keep the order
     return [(run.seen[row], run.stamps[column]) for row, column in zip(rows, columns, strict=True)]
 
 
