@@ -15,7 +15,7 @@ from conformance.bench.tools import AIPERF, GUIDELLM, OWN, VLLM, Tool
 from conformance.contract.errors import ContractError
 from conformance.entry import command_parser, exit_code_of
 from conformance.summary import ALL_PASS
-from fixtures.scripted_server import MIXED
+from fixtures.scripted_replies import MIXED
 
 REQUESTS, MORE = 480, 3  # CPU per request is the slope from REQUESTS to MORE times as many: starting a tool is not measuring
 HELD = 0.98  # of the asked rate must reach the server; each tool draws its own Poisson arrivals, whose rate is off by 1/sqrt(requests)

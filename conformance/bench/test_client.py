@@ -22,7 +22,8 @@ from conformance.bench.lag import lag_of
 from conformance.bench.load import Limits, Load, Target
 from conformance.bench.prompts import draw_prompts
 from conformance.contract.errors import ContractError
-from fixtures.scripted_server import FREEZE_S, SEPARATORS, scripted_server
+from fixtures.scripted_replies import SEPARATORS
+from fixtures.scripted_server import FREEZE_S, scripted_server
 
 FIRST_S, GAP_S, TOKENS, REQUESTS = 0.03, 0.005, 8, 4
 PATIENT, IMPATIENT = Limits(total_s=60.0), Limits(total_s=1.0)

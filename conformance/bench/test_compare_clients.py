@@ -11,7 +11,8 @@ from conformance.bench.compare_clients import errors_of, replies_table
 from conformance.bench.tool_runs import Run, matched, run_tool
 from conformance.bench.tools import GUIDELLM, OWN, Seen
 from conformance.contract.errors import ContractError
-from fixtures.scripted_server import MIXED, Stamp
+from fixtures.scripted_replies import MIXED
+from fixtures.scripted_server import Stamp
 
 MS = 1_000_000
 STAMPS = [

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from conformance.bench.sse import Stream
-from fixtures.scripted_server import SEPARATORS, choice
+from fixtures.scripted_replies import SEPARATORS, choice
 
 TEXTS = ["", " a", f" b{SEPARATORS}c", " ü中", ""]
 

@@ -26,7 +26,7 @@ class Job:
     prompt_tokens: int
     output_tokens: int
     folder: Path
-    behaviour: str = "plain"  # the model's name: fixtures/scripted_server.py
+    behaviour: str = "plain"  # the model's name: fixtures/scripted_replies.py
 
 
 @dataclass(frozen=True, slots=True)
