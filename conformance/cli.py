@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from conformance import commands
+from conformance.bench import options as sweep_options
 from conformance.contract.errors import ContractError
 from conformance.contract.schema import RUNGS
 from conformance.contract.serving.command import add_options
@@ -35,6 +36,7 @@ EPILOG = """examples:
 
   parity check --port "python my_port.py"              a port of your own: docs/bundle.md
   parity serve --platform tpu --bundle port --image NAME@sha256:...    its merged checkpoint; --record: the rung serving
+  parity sweep --platform tpu --checkpoint merged/ --out sweep-tpu     its throughput and latencies: parity sweep --help
   parity import --stack port --recipe R.toml --out port --adapter adapter/ --trainer-state trainer_state.json
 
 exit codes:
@@ -64,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
     subparsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (
         _add_check, _add_record, _add_exchange, _add_report, _add_explain, _add_diff, _add_margins, _add_import, _add_validate,
-        _add_doctor, _add_serve,
+        _add_doctor, _add_serve, _add_sweep,
     ):  # fmt: skip
         add(subparsers)
     return top
@@ -157,6 +159,11 @@ def _add_serve(subparsers) -> None:
     command.add_argument("--platform", choices=commands.SERVERS, help="tpu: v6e-8, gpu: two GPUs, cpu: this machine")
     command.add_argument("--compare", nargs=2, type=Path, metavar=("A", "B"), help="two manifests: what differs between two servers")
     add_options(command)
+
+
+def _add_sweep(subparsers) -> None:
+    command = _command(subparsers, "sweep", commands.sweep, "measure a server over rates and lengths, compare two sweeps")
+    sweep_options.add_options(command)
 
 
 def _add_bundles(command: argparse.ArgumentParser) -> None:

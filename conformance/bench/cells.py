@@ -18,8 +18,6 @@ from conformance.contract.errors import ContractError
 from conformance.contract.progress import Progress, silent
 from conformance.contract.toml_records import read_record
 
-DEFAULT = Path(__file__).with_name("cells.toml")
-TINY = Path(__file__).with_name("cells-tiny.toml")
 UNIT = {"open": "requests/s", "burst": "requests at once", "closed": "under way"}
 
 

@@ -92,16 +92,21 @@ class Measurements:
     def left(self, replicate: int) -> tuple[Cell, ...]:
         return tuple(cell for cell in self.plan.cells if not self.has(replicate, cell))
 
-    def read(self, replicate: int, cell: Cell) -> Measured:
-        folder = self.path / folder_name(replicate) / cell.name
-        record = read_record(CellRecord, json.loads((folder / CELL).read_text()), where=str(folder / CELL))
-        if record.left_out:
-            return Measured(cell, record)
-        return Measured(cell, record, *read_run(folder / RUN))
+    def record(self, replicate: int, cell: Cell) -> CellRecord:
+        """Without the events."""
+        path = self._folder(replicate, cell) / CELL
+        return read_record(CellRecord, json.loads(path.read_text()), where=str(path))
 
-    def server(self, replicate: int, record: CellRecord) -> dict:
-        """Its manifest, empty where nobody wrote one."""
-        return json.loads((self.path / folder_name(replicate) / record.server).read_text()) if record.server else {}
+    def read(self, replicate: int, cell: Cell) -> Measured:
+        record = self.record(replicate, cell)
+        return Measured(cell, record) if record.left_out else Measured(cell, record, *read_run(self._folder(replicate, cell) / RUN))
+
+    def server(self, replicate: int, name: str) -> dict:
+        """A server's manifest by its file's name, empty for none."""
+        return json.loads((self.path / folder_name(replicate) / name).read_text()) if name else {}
+
+    def _folder(self, replicate: int, cell: Cell) -> Path:
+        return self.path / folder_name(replicate) / cell.name
 
     def _check_files(self) -> None:
         found = {str(path.relative_to(self.path)): path for path in files_of(self.path)}

@@ -1,5 +1,6 @@
 """A sweep: every cell on every server start, each whole or absent, so that a stopped one goes on where it was."""
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -8,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from conformance.bench.cells import UNIT, Cell, Plan
-from conformance.bench.client import Limits, Measurement, measure
+from conformance.bench.client import Limits, Load, Measurement, measure
 from conformance.bench.compiling import Window
 from conformance.bench.events import OK, outcomes
 from conformance.bench.figures import Figures, figures_of
@@ -76,9 +77,7 @@ class Sweep:
         before = settled_counters(running.target.url)
         if running.watch:
             running.watch.mark()
-        run = measure(running.target, load, self.limits)
-        if run.interrupted:
-            raise KeyboardInterrupt
+        run = _measured(running, load, self.limits)
         window = running.watch.window() if running.watch else NOT_WATCHED
         after = self._after(running)
         record = CellRecord(cell.name, self.folder.manifest.cells[cell.name], server, warm_up, before, after, window)
@@ -90,13 +89,23 @@ class Sweep:
         return settled_counters(running.target.url)
 
     def _warm_up(self, cell: Cell, running: Running, requests: int) -> None:
-        run: Measurement = measure(running.target, cell.warm_up(self.tokens, requests), self.limits)
-        if run.interrupted:
-            raise KeyboardInterrupt
+        run = _measured(running, cell.warm_up(self.tokens, requests), self.limits)
         ended = outcomes(run.records)
         if OK not in ended:
             details = next((record.detail for record in run.records if record.detail), "")
             raise ContractError(f"cell {cell.name}: no warm-up request has a whole reply: {ended} {details}")
+
+
+def _measured(running: Running, load: Load, limits: Limits) -> Measurement:
+    """Whole, or KeyboardInterrupt. The event loop leaves SIGTERM at its default, under which nobody would stop the server."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        run = measure(running.target, load, limits)
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    if run.interrupted:
+        raise KeyboardInterrupt
+    return run
 
 
 def is_saturated(cell: Cell, figures: Figures) -> bool:
