@@ -138,7 +138,7 @@ def _reasons(results: tuple[CellResult, ...]) -> Iterator[str]:
             yield f"start {result.replicate}: left out: {result.left_out}"
         yield from (f"start {result.replicate}: {check}" for check in open_checks(result.checks))
     if len(measured) < STARTS:
-        yield f"{len(measured)} server starts; {STARTS} are needed"
+        yield f"server starts: {len(measured)}; {STARTS} are needed"
     starts = [result.process_start for result in measured]
     if "" in starts:
         yield "NOT PROVEN: server starts cannot be told apart"

@@ -134,8 +134,10 @@ def _print_import(options: argparse.Namespace) -> int:
 
 
 def _import_lines(one: Imported) -> Iterator[str]:
-    yield f"{one.tool}: {one.mode} {one.level if one.level is not None else ''}: {one.requests} requests, failed {one.failed}"
-    yield f"  {one.input_tokens} in, {one.output_tokens} out; {one.requests_per_s} requests and {one.output_tokens_per_s} tokens a second"
+    level = "" if one.level is None else f" {one.level:g}"
+    yield f"{one.tool}: {one.mode}{level}: {one.requests} requests, failed {one.failed}"
+    rates = f"{one.requests_per_s} requests/s, {one.output_tokens_per_s} output tokens/s"
+    yield f"  {one.input_tokens} tokens in, {one.output_tokens} out; {rates}"
     for name, values in (("TTFT", one.ttft_ms), ("TPOT", one.tpot_ms), ("end to end", one.e2e_ms)):
         yield f"  {name:<11}" + "  ".join(f"{part} {value:.2f}" for part, value in values.items()) + " ms"
 

@@ -112,13 +112,21 @@ def _panels(sides: list[Side], mode: str | None, name: str) -> Figure:
             for marker, (label, cells) in zip(MARKERS * 9, _lines(side, mode, panel).items(), strict=False):
                 _line(axes, side, cells, panel, f"{side.label}, {label}", marker, by_length=mode is None)
         axes.set(xlabel={"rate": "requests/s", "concurrency": "requests under way"}.get(name, "input tokens"), ylabel=panel.label)
-        axes.set_xscale("log", base=2)
-        if panel.is_log and axes.lines:
-            axes.set_yscale("log")
-        if not axes.lines:
-            axes.text(0.5, 0.5, "not known", ha="center", transform=axes.transAxes)
+        _axes(axes, panel)
     _legend(figure)
     return figure
+
+
+def _axes(axes: Axes, panel: Panel) -> None:
+    """Ticks at what was measured, in plain numbers."""
+    if not axes.lines:
+        axes.text(0.5, 0.5, "not known", ha="center", transform=axes.transAxes)
+        return
+    levels = sorted({float(x) for line in axes.lines for x in line.get_xdata()})
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(levels, [f"{level:g}" for level in levels])
+    if panel.is_log:
+        axes.set_yscale("log")
 
 
 def _lines(side: Side, mode: str | None, panel: Panel) -> dict[str, list[CellSummary]]:

@@ -56,16 +56,20 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
         yield f"{one.a.cell.name}: B / A"
         given = [ratio for ratio in one.ratios if ratio.interval]
         yield from (f"  {ratio.metric.name:<16} {_interval(ratio.interval)}" for ratio in given)
-        yield from _withheld([ratio for ratio in one.ratios if not ratio.interval])
+        yield from _withheld([ratio for ratio in one.ratios if not ratio.interval], comparison.general)
+        if not one.ratios:
+            yield "  measured on neither side"
 
 
-def _withheld(ratios: Iterable[Ratio]) -> Iterator[str]:
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for ratio in ratios:
-        groups.setdefault(ratio.withheld, []).append(ratio.metric.name)
-    for reasons, names in groups.items():
-        yield f"  WITHHELD: {', '.join(names)}"
-        yield from (f"    - {reason}" for reason in dict.fromkeys(reasons))
+def _withheld(ratios: list[Ratio], told: tuple[str, ...]) -> Iterator[str]:
+    """What they have in common comes first; `told` was printed above, for all cells."""
+    if not ratios:
+        return
+    common = [reason for reason in ratios[0].withheld if all(reason in one.withheld for one in ratios)]
+    yield f"  WITHHELD: {', '.join(one.metric.name for one in ratios)}{', for what is said above' if set(told) & set(common) else ''}"
+    yield from (f"    - {reason}" for reason in dict.fromkeys(common) if reason not in told)
+    own = {reason: [one.metric.name for one in ratios if reason in one.withheld] for one in ratios for reason in one.withheld}
+    yield from (f"    - {', '.join(names)}: {reason}" for reason, names in own.items() if reason not in common)
 
 
 def _interval(interval: Interval) -> str:

@@ -123,7 +123,7 @@ def overview(plan: Plan, folder: SweepFolder) -> Iterator[str]:
     cells = [cell for number in folder.replicates for cell in folder.left(number)]
     requests = sum(cell.requests + plan.warm_up_requests for cell in cells)
     arrivals_s = sum(cell.requests / cell.level for cell in cells if cell.mode == "open")
-    yield f"{len(folder.replicates)} server starts; {len(cells)} cells and {requests} requests are left, warm-ups included"
+    yield f"server starts: {len(folder.replicates)}; {len(cells)} cells with {requests} requests are left, warm-ups included"
     yield (
         f"arrivals of open loops take {arrivals_s / 60:.0f} min at most (a series ends where it is saturated); "
         "bursts and closed loops as long as the server does"
