@@ -179,7 +179,7 @@ def sweep(options: argparse.Namespace) -> int:
         from conformance.bench.command import run  # aiohttp and prometheus_client come with the extra `serving` alone
     except ModuleNotFoundError as error:
         raise ContractError(f"{error.name} is not installed: pip install 'tpu-parity[serving]'") from error
-    with sigterm_as_interrupt():
+    with interruptible():
         return run(options)
 
 

@@ -102,7 +102,8 @@ def result_of(measurements: Measurements, replicate: int, cell: Cell) -> CellRes
     if measured.record.left_out:
         return CellResult(cell, replicate, measured.record.left_out)
     server = measurements.server(replicate, measured.record.server)
-    figures, lag = figures_of(measured.run.records, measurements.plan.objectives), lag_of(measured.run)
+    records, objectives = measured.run.records, measurements.plan.objectives
+    figures, lag = figures_of(records, objectives, open_loop=cell.mode == "open"), lag_of(measured.run)
     checks = tuple(_checks(measurements, measured, server, lag, figures))
     start = measured.record.before.process_start_s
     return CellResult(cell, replicate, "", figures, lag, checks, server.get("started", "") if start is None else f"{start:.2f}")

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from conformance.bench.arrivals import Schedule, burst, closed_loop, poisson
-from conformance.bench.client import Load
 from conformance.bench.figures import Objective
+from conformance.bench.load import Load
 from conformance.bench.prompts import BLOCK_TOKENS, draw_prompts, prompts_digest
 from conformance.contract.digest import sha256_json
 from conformance.contract.errors import ContractError

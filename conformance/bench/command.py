@@ -10,9 +10,9 @@ from pathlib import Path
 
 from conformance.bench.cell_report import CellSummary, summaries_of
 from conformance.bench.cells import digests_of, read_plan
-from conformance.bench.client import Limits, Target
 from conformance.bench.comparison import compare
 from conformance.bench.imports import Imported, read_import
+from conformance.bench.load import Limits, Target
 from conformance.bench.measurements import LOGS, Measurements, Subject
 from conformance.bench.options import SERVERS
 from conformance.bench.prompts import ordinary_tokens

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from conformance.bench.cells import Cell, Plan, read_plan
-from conformance.bench.client import Measurement
 from conformance.bench.compiling import Window
 from conformance.bench.files import Facts, read_run
+from conformance.bench.load import Measurement
 from conformance.bench.metrics import Counters
 from conformance.bench.speed_of_light import Model
 from conformance.contract.digest import sha256_file

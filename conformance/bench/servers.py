@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from conformance.bench.client import Target
 from conformance.bench.compiling import FileWatch, Watch
+from conformance.bench.load import Target
 from conformance.contract.errors import ContractError
 from conformance.contract.progress import Progress
 from conformance.contract.serving.api import HEALTH_S, Api
@@ -21,6 +21,7 @@ from conformance.contract.serving.settings import SERVED_NAME
 
 HOST = "127.0.0.1"
 POLL_S = 0.2
+GRACE_S = 60.0  # `parity serve` itself waits for its server before it kills it
 READY_S = 7200.0  # the platform's own limit, of `parity serve`, comes first and says why
 
 
@@ -66,7 +67,7 @@ def launched(module: str, arguments: list[str], folder: Path, progress: Progress
             file.write(line)
             watch(line)
 
-        server = stack.enter_context(Server(Launch(argv, {}), api, progress, take))
+        server = stack.enter_context(Server(Launch(argv, {}), api, progress, take, GRACE_S))
         server.wait_ready(READY_S)
         while not manifest.is_file():  # written when what is served has been checked
             server.check()

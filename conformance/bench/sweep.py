@@ -4,15 +4,16 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from conformance.bench.cells import UNIT, Cell, Plan
-from conformance.bench.client import Limits, Load, Measurement, measure
+from conformance.bench.client import measure
 from conformance.bench.compiling import Window
 from conformance.bench.events import OK, outcomes
 from conformance.bench.figures import Figures, figures_of
+from conformance.bench.load import LIMITS, Limits, Load, Measurement
 from conformance.bench.measurements import CellRecord
 from conformance.bench.metrics import Counters, settled_counters
 from conformance.bench.servers import Running
@@ -33,7 +34,7 @@ class Sweep:
     folder: SweepFolder
     tokens: np.ndarray
     start: Start
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = LIMITS
     progress: Progress = silent
 
     def run(self) -> None:
@@ -60,7 +61,7 @@ class Sweep:
                 self.progress(f"{place}: {cell.requests} requests ...")
                 self._measure(number, cell, running, server)
             if run := self.folder.read(number, cell).run:
-                figures = figures_of(run.records)
+                figures = figures_of(run.records, open_loop=cell.mode == "open")
                 self.progress(f"{place}: {_in_short(figures)}")
                 if is_saturated(cell, figures):
                     saturated.setdefault(cell.series, cell)

@@ -10,8 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from conformance.bench.cells import Cell
-from conformance.bench.client import Load, Measurement, Target
 from conformance.bench.files import write_run
+from conformance.bench.load import Load, Measurement, Target
 from conformance.bench.measurements import (
     CELL,
     CELLS,

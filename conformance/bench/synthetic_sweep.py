@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from conformance.bench.cells import Cell, digests_of, read_plan
-from conformance.bench.client import Measurement, Target
 from conformance.bench.events import Record
+from conformance.bench.load import Measurement, Target
 from conformance.bench.measurements import CellRecord, Subject
 from conformance.bench.metrics import Counters
 from conformance.bench.speed_of_light import Model

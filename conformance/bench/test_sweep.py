@@ -1,10 +1,13 @@
 """A sweep against the scripted server, whose counters and log can lie: what is seen, what is resumed."""
 
 import os
+import shlex
 import signal
+import sys
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
@@ -13,16 +16,18 @@ from conformance.bench import compiling, metrics
 from conformance.bench.accuracy import stamps_of
 from conformance.bench.cell_report import result_of
 from conformance.bench.cells import Cell, digests_of, read_plan
-from conformance.bench.client import Target
 from conformance.bench.compiling import FileWatch
+from conformance.bench.load import Target
 from conformance.bench.measurements import Measurements, Subject
-from conformance.bench.servers import Running, running_at
+from conformance.bench.options import SERVERS
+from conformance.bench.servers import Running, launched, running_at
 from conformance.bench.sweep import Sweep, overview
 from conformance.bench.sweep_folder import SweepFolder
 from conformance.bench.synthetic_sweep import TOKENS
 from conformance.bench.validator import problems
 from conformance.cli import main
 from conformance.contract.errors import ContractError
+from conformance.contract.progress import silent
 from conformance.findings import Verdict
 from fixtures.scripted_server import scripted_server
 
@@ -253,6 +258,26 @@ def test_bad_input_is_one_sentence(arguments, words, capsys):
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") <= 2
+
+
+def test_a_server_is_started_watched_and_stopped(tmp_path):
+    """By `parity serve`, here with an interpreter that only pretends to have vLLM: its manifest is there, its log is read."""
+    python = tmp_path / "python"
+    fake = Path(__file__).parents[1] / "meta" / "fake_vllm.py"
+    python.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, str(fake), "serves"])} "$@"\n')
+    python.chmod(0o755)
+    arguments = ["--checkpoint", "fixtures/tiny-gemma4", "--python", str(python), "--cache", str(tmp_path / "cache")]
+    with launched(SERVERS["cpu"], arguments, tmp_path / "logs", silent) as running:
+        running.check()
+        assert running.manifest["settings"]["platform"] == "cpu"
+        assert running.target.model == "merged"
+        url = running.target.url
+        urlopen(f"{url}/health").close()
+        assert running.watch.on_cpu
+    with pytest.raises(OSError, match="refused"):
+        urlopen(f"{url}/health")
+    (log,) = (tmp_path / "logs").glob("*.log")
+    assert "fake server" in log.read_text()
 
 
 def test_no_cell_mixes_its_arrivals():
