@@ -36,7 +36,6 @@ EPILOG = """examples:
 
   parity check --port "python my_port.py"              a port of your own: docs/bundle.md
   parity serve --platform tpu --bundle port --image NAME@sha256:...    its merged checkpoint; --record: the rung serving
-  parity sweep --platform tpu --checkpoint merged/ --out sweep-tpu     its throughput and latencies: parity sweep --help
   parity import --stack port --recipe R.toml --out port --adapter adapter/ --trainer-state trainer_state.json
 
 exit codes:
@@ -162,7 +161,7 @@ def _add_serve(subparsers) -> None:
 
 
 def _add_sweep(subparsers) -> None:
-    command = _command(subparsers, "sweep", commands.sweep, "measure a server over rates and lengths, compare two sweeps")
+    command = _command(subparsers, "sweep", commands.sweep, "measure a server; compare two: parity sweep --help")
     sweep_options.add_options(command)
 
 
