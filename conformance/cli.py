@@ -154,7 +154,7 @@ def _add_doctor(subparsers) -> None:
 
 
 def _add_serve(subparsers) -> None:
-    command = _command(subparsers, "serve", commands.serve, "serve a merged checkpoint with vLLM, check that it is what is served")
+    command = _command(subparsers, "serve", commands.serve, "serve a merged checkpoint with vLLM, and check it")
     command.add_argument("--platform", choices=commands.SERVERS, help="tpu: v6e-8, gpu: two GPUs, cpu: this machine")
     command.add_argument("--compare", nargs=2, type=Path, metavar=("A", "B"), help="two manifests: what differs between two servers")
     add_options(command)

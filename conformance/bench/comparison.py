@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from conformance.bench.intervals import Interval, ratio
 from conformance.bench.measurements import Measurements
 from conformance.contract.serving.manifest import Difference, differences, flat
 
+T = TypeVar("T")
 LENGTH_SHARE = 0.1  # by which the output lengths of two servers may differ: latencies and rates of other replies are no comparison
 LENGTHS = {"mean": np.mean, "p50": np.median, "p90": lambda lengths: np.percentile(lengths, 90)}
 
@@ -54,10 +56,10 @@ def compare(a: Measurements, b: Measurements) -> Comparison:
 def _servers(a: Measurements, b: Measurements) -> tuple[tuple[Difference, ...], tuple[str, ...]]:
     """(what differs, reasons why no ratio of any cell is given)"""
     manifests = [_manifests(side) for side in (a, b)]
-    reasons = [f"{name}: the server's settings were not recorded" for name, one in zip("AB", manifests, strict=True) if not one]
+    reasons = [f"{name}: the server's settings were not recorded" for name, one in _named(*manifests) if not one]
     if reasons:
         return (), tuple(reasons)
-    for name, side in zip("AB", manifests, strict=True):
+    for name, side in _named(*manifests):
         inside = {str(found) for other in side[1:] for found in differences(side[0], other)}
         reasons += [f"{name}: its own starts differ in {found}" for found in sorted(inside)]
     found = tuple(differences(manifests[0][0], manifests[1][0]))
@@ -93,16 +95,21 @@ def _ratio(a: CellSummary, b: CellSummary, metric: Metric, shared: tuple[str, ..
         return None
     reasons = list(shared)
     if metric.is_latency:
-        saturated = [name for name, one in zip("AB", (a, b), strict=True) if one.saturated]
-        reasons += [f"{name} is saturated: its latency is that of a growing queue" for name in saturated]
-    reasons += [f"{name} has no {metric.name}" for name, one in zip("AB", values, strict=True) if not one]
+        reasons += [f"{name} is saturated: its latency is that of a growing queue" for name, one in _named(a, b) if one.saturated]
+        if a.cell.mode == "burst" and a.cell.requests > 1:
+            reasons.append("in a burst the latency is that of the queue before a request")
+    reasons += [f"{name} has no {metric.name}" for name, one in _named(*values) if not one]
     if any(min(one, default=1) <= 0 for one in values):
         reasons.append(f"{metric.name} of 0 has no ratio")
     return Ratio(metric, None if reasons else ratio(*values), tuple(reasons))
 
 
+def _named(a: T, b: T) -> tuple[tuple[str, T], tuple[str, T]]:
+    return ("A", a), ("B", b)
+
+
 def _pair_reasons(a: CellSummary, b: CellSummary) -> Iterator[str]:
-    for name, one in zip("AB", (a, b), strict=True):
+    for name, one in _named(a, b):
         yield from (f"{name}: {reason}" for reason in one.reasons)
     if a.digest != b.digest:
         yield "other requests were sent to A than to B: schedule, prompts or lengths differ (digest)"

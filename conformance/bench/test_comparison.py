@@ -59,6 +59,15 @@ def test_the_latency_of_a_saturated_cell_never_enters_a_ratio(compared):
     assert saturated[THROUGHPUT].interval.value < 0.98
 
 
+def test_the_latency_of_a_burst_never_enters_a_ratio(tmp_path):
+    """It is that of the queue. Control: a burst of one request has no queue."""
+    cells = CELLS.split("[[groups]]")[0] + '[[groups]]\nmode = "burst"\nlevels = [1, 6]\ninput_tokens = [32]\noutput_tokens = 8\n'
+    comparison = compare(*(write_sweep(tmp_path / name, Scene(SLOW), cells) for name in "ab"))
+    assert ratios_of(comparison, 0)[LATENCY].interval
+    assert ratios_of(comparison, 1)[LATENCY].withheld == ("in a burst the latency is that of the queue before a request",)
+    assert ratios_of(comparison, 1)[THROUGHPUT].interval
+
+
 BAD = {
     "kv_dtype": (
         Scene(settings=SETTINGS | {"kv_dtype": "fp8_e5m2"}),
