@@ -132,8 +132,7 @@ def _aiperf(values: dict) -> tuple[Imported, ...]:
     def average(name: str) -> float | None:
         return values[name]["avg"] if name in values else None
 
-    load = values.get("input_config", {}).get("loadgen", {})
-    rate, places = load.get("request_rate"), load.get("concurrency")
+    rate, places = _aiperf_load(values.get("input_config", {}))
     mode, level = ("open", rate) if rate else ("closed", places)
     failed = average("error_request_count") or 0
     return (
@@ -145,6 +144,12 @@ def _aiperf(values: dict) -> tuple[Imported, ...]:
             e2e_ms=_percentiles(values.get("request_latency", {})),
         ),
     )  # fmt: skip
+
+
+def _aiperf_load(config: dict) -> tuple[float | None, float | None]:
+    """(rate, requests under way) of the measured phase, which comes last; before 0.12 there was one load generator."""
+    phase, before = (config.get("phases") or [{}])[-1], config.get("loadgen", {})
+    return phase.get("rate") or before.get("request_rate"), phase.get("concurrency") or before.get("concurrency")
 
 
 def _percentiles(values: dict, factor: float = 1.0) -> dict[str, float]:
