@@ -118,7 +118,8 @@ def _checks(measurements: Measurements, measured: Measured, server: dict, lag: L
     yield from counter_checks(record.before, record.after, records)
     yield compile_check(record.window)
     subject = measurements.manifest.subject
-    yield from speed_checks(_machine(subject.machine, server), subject.model, measured.cell, records)
+    model = subject.model and subject.model.served(server.get("settings", {}))
+    yield from speed_checks(_machine(subject.machine, server), model, measured.cell, records)
 
 
 def _machine(name: str, server: dict) -> Machine | None:

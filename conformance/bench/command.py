@@ -52,7 +52,7 @@ def _sweep(options: argparse.Namespace) -> int:
         progress(line)
     start = _given(options, target) if target else _launched(options, progress)
     try:
-        Sweep(folder, tokens, start, Limits(connections=options.connections), progress).run()
+        Sweep(folder, tokens, start, Limits(options.connections, options.request_s), progress).run()
     except KeyboardInterrupt:
         progress(f"stopped: whole cells are kept in {options.out}, the same command goes on")
         raise

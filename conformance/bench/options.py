@@ -7,6 +7,7 @@ SERVED_NAME = "merged"  # by which `parity serve` lets requests name the model
 STARTS = 3  # server starts: with fewer, an interval says little (DESIGN.md, Statistics)
 DEFAULT, TINY = (Path(__file__).with_name(name) for name in ("cells.toml", "cells-tiny.toml"))
 CONNECTIONS = 1024
+REQUEST_S = 3600.0  # of one request: in a saturated cell the last one waits for all others
 SERVERS = {"tpu": "tpu_impl.serve", "gpu": "reference.serve", "cpu": "conformance.contract.serving.cpu"}
 
 ABOUT = f"""Measure a server over all cells of a sweep, and keep the raw events of every request.
@@ -35,6 +36,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     add("--cells", type=Path, default=DEFAULT, metavar="FILE", help="which cells (default: the whole sweep)")
     add("--replicates", type=int, default=STARTS, help="server starts (default: %(default)s)")
     add("--connections", type=int, default=CONNECTIONS, help="of the client, at most (default: %(default)s)")
+    add("--request-s", type=float, default=REQUEST_S, help="after so long a request has failed (default: %(default)g)")
     add("--log", type=Path, metavar="FILE", help="with --url: the server's log, watched for compilations")
     add("--server-manifest", type=Path, metavar="FILE", help="with --url: what `parity serve --manifest` wrote")
     add("--out", type=Path, metavar="DIR", help="folder of the sweep; one that is there is gone on with")

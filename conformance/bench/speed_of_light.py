@@ -4,7 +4,7 @@ import json
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
@@ -73,6 +73,13 @@ class Model:
         return sum(cache.bytes_per_token * min(context_tokens, cache.window_tokens or context_tokens) for cache in self.caches)
 
 
+    def served(self, settings: dict) -> "Model":
+        """By a server with these settings: unless its cache is known to be bfloat16, it may have half the bytes (fp8)."""
+        if settings.get("kv_dtype") in ("auto", "bfloat16"):
+            return self
+        return replace(self, caches=tuple(replace(cache, bytes_per_token=cache.bytes_per_token / 2) for cache in self.caches))
+
+
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """Of one cell: least TTFT and TPOT in ms, most requests/s."""
@@ -92,23 +99,23 @@ def read_machine(name: str, path: Path = DEVICES) -> Machine:
     return Machine(name, device, entry["chips"])
 
 
-def model_of(checkpoint: Path, cache_element_bytes: int = BFLOAT16_BYTES) -> Model:
+def model_of(checkpoint: Path) -> Model:
     """From config.json. The embedding is read a row at a time; where it is the head too it is read whole for each new token."""
     config = json.loads((Path(checkpoint) / "config.json").read_text())
     text = config.get("text_config", config)
     topology = topology_of(text)
     sizes = {name: prod(shape) for name, shape in topology.tensors.items()}
     multiplied = sum(size for name, size in sizes.items() if len(topology.tensors[name]) == 2 and "embed_tokens" not in name)
-    caches = Counter(_cache(text, layer.kind, cache_element_bytes) for layer in topology.layers)
+    caches = Counter(_cache(text, layer.kind) for layer in topology.layers)
     summed = tuple(Cache(count * cache.bytes_per_token, cache.window_tokens) for cache, count in caches.items())
     return Model(multiplied, BFLOAT16_BYTES * sum(sizes.values()), summed)
 
 
-def _cache(text: dict, kind: str, element_bytes: int) -> Cache:
+def _cache(text: dict, kind: str) -> Cache:
     """Where K serves as V one of them is enough, whatever a server keeps: this is a least."""
     head, kv_heads, k_eq_v = head_sizes(text, kind)
     window = None if kind == "full_attention" else text["sliding_window"]
-    return Cache(head * kv_heads * element_bytes * (1 if k_eq_v else 2), window)
+    return Cache(head * kv_heads * BFLOAT16_BYTES * (1 if k_eq_v else 2), window)
 
 
 def bounds_of(machine: Machine, model: Model, cell: Cell, output_tokens: float) -> Bounds:

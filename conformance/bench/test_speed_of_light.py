@@ -58,7 +58,13 @@ def test_the_model_comes_from_its_config():
     local, world = 10, 2
     assert model.caches == (Cache(local * 2 * 4 * 32 * 2, 32), Cache(world * 2 * 80 * 2, None))
     assert model.weight_bytes / 2 - model.parameters == pytest.approx(768 * 96, rel=0.1)  # the embedding, and norms
-    assert model_of(TINY_GEMMA4, cache_element_bytes=1).caches[1].bytes_per_token == world * 2 * 80
+
+
+def test_a_cache_of_eight_bits_is_half_as_large():
+    """The published TPU server had one; where nobody knows, the bound is the generous one."""
+    model = Model(1e9, 2e9, (Cache(10),))
+    assert model.served({"kv_dtype": "auto"}) == model
+    assert model.served({"kv_dtype": "fp8_e5m2"}).caches == model.served({}).caches == (Cache(5),)
 
 
 def test_a_reply_that_is_too_fast_is_seen():
