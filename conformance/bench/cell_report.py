@@ -6,6 +6,7 @@ from functools import partial
 
 from conformance.bench.cells import Cell
 from conformance.bench.compiling import compile_check
+from conformance.bench.events import Record
 from conformance.bench.figures import Figures, Objective, figures_of
 from conformance.bench.intervals import Interval, geometric_mean
 from conformance.bench.lag import Lag, lag_of
@@ -16,6 +17,8 @@ from conformance.bench.speed_of_light import Machine, read_machine, speed_checks
 from conformance.bench.sweep import is_saturated
 from conformance.bench.validity import Check, open_checks
 from conformance.findings import Verdict
+
+LONG_ENOUGH = 3  # the achieved rate is read between the first and the last third of the ends: the middle one must hold a reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +118,22 @@ def _checks(measurements: Measurements, measured: Measured, server: dict, lag: L
     yield Check("client kept up", Verdict.FAIL if lag.problems else Verdict.PASS, said)
     failed = {name: count for name, count in figures.outcomes.items() if name != "ok"}
     yield Check("whole replies", Verdict.FAIL if failed else Verdict.PASS, f"{failed or 'all'} of {figures.requests}")
+    yield from _long_enough(measured.cell, records, figures)
     yield from counter_checks(record.before, record.after, records)
     yield compile_check(record.window)
     subject = measurements.manifest.subject
     model = subject.model and subject.model.served(server.get("settings", {}))
     yield from speed_checks(_machine(subject.machine, server), model, measured.cell, records)
+
+
+def _long_enough(cell: Cell, records: tuple[Record, ...], figures: Figures) -> Iterator[Check]:
+    """Whether a server keeps up shows only when arrivals go on long after the first replies have ended."""
+    if cell.mode != "open" or not figures.e2e_ms.n or is_saturated(cell, figures):
+        return
+    arrivals = [record.scheduled_ns for record in records]
+    lasted_s, needed_s = (max(arrivals) - min(arrivals)) / 1e9, LONG_ENOUGH * figures.e2e_ms.p90 / 1e3
+    said = f"arrivals lasted {lasted_s:.1f} s; {LONG_ENOUGH} times a reply (p90) is {needed_s:.1f} s"
+    yield Check("long enough", Verdict.PASS if lasted_s >= needed_s else Verdict.INCONCLUSIVE, said)
 
 
 def _machine(name: str, server: dict) -> Machine | None:

@@ -93,6 +93,10 @@ BAD = {
         Scene(change_run=lambda run: replace(run, loop_lags_ns=(9_000_000,) * 100)),
         "B: start 1: FAIL: client kept up",
     ),
+    "arrivals that end before the replies": (
+        Scene((2000.0, 2000.0, 2000.0)),
+        "B: start 1: INCONCLUSIVE: long enough: arrivals lasted",
+    ),
     "a failed reply": (
         Scene(change_run=lambda run: replace(run, records=(replace(run.records[0], done_events=0), *run.records[1:]))),
         "B: start 1: FAIL: whole replies: {'cut_off': 1}",
@@ -143,4 +147,4 @@ def test_a_sweep_shows_every_start_and_reason(tmp_path):
     assert "valid" in text and "INVALID" not in text
     checks = {check.name: check.verdict for check in summaries[0].results[0].checks}
     assert set(checks.values()) == {Verdict.PASS}
-    assert len(checks) == 12
+    assert len(checks) == 13
