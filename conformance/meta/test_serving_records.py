@@ -11,6 +11,7 @@ from conformance.commands import ROOT
 from conformance.contract.bundle import Bundle, RungWriter
 from conformance.contract.errors import ContractError, NotRecorded
 from conformance.contract.probes import prompt_messages
+from conformance.contract.recipe_writer import write_recipe
 from conformance.contract.serving import cpu
 from conformance.contract.serving.api import Reply
 from conformance.contract.serving.command import main
@@ -116,11 +117,11 @@ def test_without_controls_they_are_not_proven(bundle, plan):
         Bundle(bundle.path).array("serving", "control.base/ids")
 
 
-def test_without_vllm_the_bundle_says_why(bundle, monkeypatch):
+def test_without_vllm_the_bundle_says_why(bundle, recipe, tmp_path, monkeypatch):
     """The rung is not proven, and recording it is no error."""
     monkeypatch.setenv(cpu.PYTHON, "/no/such/python")
-    recipe = ["--recipe", str(ROOT / "conformance" / "recipes" / "tiny.toml")]
-    assert main(cpu.PLATFORM, ["--bundle", str(bundle.path), "--record", *recipe]) == 0
+    file = write_recipe(tmp_path / "recipe.toml", recipe)
+    assert main(cpu.PLATFORM, ["--bundle", str(bundle.path), "--record", "--recipe", str(file)]) == 0
     again = Bundle(bundle.path)
     assert not again.has("serving")
     assert "/no/such/python is no program here" in again.not_recorded["serving"]
