@@ -48,7 +48,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     add("--host", default="127.0.0.1")
     add("--port", type=int, default=8000, help="0: any that is free")
     add("--cache", type=Path, default=CACHE, help=f"folder that keeps compiled programs between starts (default: {CACHE})")
-    add("--ready-s", type=float, help="how long a start may take (default: tpu 3600, gpu 1800, cpu 600)")
+    add("--ready-s", type=float, help="how long a start may take (default: tpu 3600, gpu 1800, cpu 1200)")
     add("--manifest", type=Path, help="where settings, flags and digests are written (default: serving-PLATFORM.json)")
     add("--log", type=Path, help="file for the server's log (default: shown here)")
 

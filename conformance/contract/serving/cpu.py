@@ -50,7 +50,7 @@ def vllm_python(given: str = "") -> str:
 
 
 PLATFORM = Platform(
-    "cpu", launch, tensor_parallel=1, dtype="float32", model_length=1024, max_sequences=32, max_batched_tokens=2048, ready_s=600,
+    "cpu", launch, tensor_parallel=1, dtype="float32", model_length=1024, max_sequences=32, max_batched_tokens=2048, ready_s=1200,
     has_container=False,
 )  # fmt: skip
 
