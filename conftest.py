@@ -29,6 +29,9 @@ def pytest_addoption(parser):
         group.addoption(f"--{stack}", metavar="COMMAND", help=f"any command that records the {stack}: COMMAND --recipe R --out BUNDLE")
     group.addoption("--command-folder", type=Path, help="where --reference and --port run (default: here)")
     group.addoption("--out", type=Path, help="keep bundles, findings, report and certificate here")
+    group.addoption("--served", type=Path, help="tpu_bench, gpu_bench: the merged checkpoint to serve and measure")
+    group.addoption("--serve", default="", help="tpu_bench, gpu_bench: further options of `parity serve`, such as its --image")
+    group.addoption("--machine", default="", help="tpu_bench, gpu_bench: such as v6e-8")
     group.addoption("--only", choices=RUNGS, help="run one rung (no certificate)")
 
 

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from conformance import commands
+from conformance.bench import options as sweep_options
 from conformance.contract.errors import ContractError
 from conformance.contract.schema import RUNGS
 from conformance.contract.serving.command import add_options
@@ -64,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     subparsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (
         _add_check, _add_record, _add_exchange, _add_report, _add_explain, _add_diff, _add_margins, _add_import, _add_validate,
-        _add_doctor, _add_serve, _add_claims,
+        _add_doctor, _add_serve, _add_sweep, _add_claims,
     ):  # fmt: skip
         add(subparsers)
     return top
@@ -125,8 +126,8 @@ def _add_diff(subparsers) -> None:
 
 
 def _add_margins(subparsers) -> None:
-    text = "margins of a recipe's equivalence tests, from two reference bundles with other dropout seeds (before any port is compared)"
-    command = _command(subparsers, "margins", commands.margins, text)
+    command = _command(subparsers, "margins", commands.margins, "margins of the equivalence tests, from two reference bundles")
+    command.epilog = "The two bundles differ in seeds.dropout alone; a margin is fixed before any port is compared."
     command.add_argument("a", type=Path, metavar="A", help="a reference bundle")
     command.add_argument("b", type=Path, metavar="B", help="one of the same recipe, but for seeds.dropout")
 
@@ -153,10 +154,15 @@ def _add_doctor(subparsers) -> None:
 
 
 def _add_serve(subparsers) -> None:
-    command = _command(subparsers, "serve", commands.serve, "serve a merged checkpoint with vLLM, check that it is what is served")
+    command = _command(subparsers, "serve", commands.serve, "serve a merged checkpoint with vLLM, and check it")
     command.add_argument("--platform", choices=commands.SERVERS, help="tpu: v6e-8, gpu: two GPUs, cpu: this machine")
     command.add_argument("--compare", nargs=2, type=Path, metavar=("A", "B"), help="two manifests: what differs between two servers")
     add_options(command)
+
+
+def _add_sweep(subparsers) -> None:
+    command = _command(subparsers, "sweep", commands.sweep, "measure a server; compare two: parity sweep --help")
+    sweep_options.add_options(command)
 
 
 def _add_claims(subparsers) -> None:

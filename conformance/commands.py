@@ -195,6 +195,15 @@ def serve(options: argparse.Namespace) -> int:
         return run_child([sys.executable, "-m", SERVERS[options.platform], *arguments])
 
 
+def sweep(options: argparse.Namespace) -> int:
+    try:
+        from conformance.bench.command import run  # aiohttp and prometheus_client come with the extra `serving` alone
+    except ModuleNotFoundError as error:
+        raise ContractError(f"{error.name} is not installed: pip install 'tpu-parity[serving]'") from error
+    with interruptible():
+        return run(options)
+
+
 def without_option(arguments: list[str], name: str) -> list[str]:
     """`arguments` but for `NAME VALUE` or `NAME=VALUE`."""
     if name in arguments:

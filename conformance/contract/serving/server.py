@@ -24,10 +24,13 @@ LAST_LINES = 12  # of the log, in errors
 
 
 class Server:
-    """`log` takes every line that the server prints. Leaving the `with` block ends the server and all its processes."""
+    """`log` takes every line that the server prints. Leaving the `with` block ends the server and all its processes.
 
-    def __init__(self, launch: Launch, api: Api, progress: Progress, log: Callable[[str], None]):
-        self.api, self._launch, self._progress, self._log = api, launch, progress, log
+    `grace_s`: from SIGTERM to SIGKILL.
+    """
+
+    def __init__(self, launch: Launch, api: Api, progress: Progress, log: Callable[[str], None], grace_s: float = GRACE_S):
+        self.api, self._launch, self._progress, self._log, self._grace_s = api, launch, progress, log, grace_s
         self._last: deque[str] = deque(maxlen=LAST_LINES)
 
     def __enter__(self) -> "Server":
@@ -89,9 +92,9 @@ class Server:
         """SIGTERM, and after a while (or at a second Ctrl-C) SIGKILL, to all of its processes."""
         try:
             self._process.terminate()
-            self._process.wait(GRACE_S)
+            self._process.wait(self._grace_s)
         except subprocess.TimeoutExpired:
-            self._progress(f"server still there {GRACE_S:g} s after SIGTERM: killed")
+            self._progress(f"server still there {self._grace_s:g} s after SIGTERM: killed")
         finally:
             if self._process.poll() is None and self._launch.kill:
                 subprocess.run(self._launch.kill, check=False)  # `docker run` passes SIGTERM on to its container, SIGKILL it can't
