@@ -68,4 +68,4 @@ def faults(options: argparse.Namespace) -> None:
     from tpu_impl.faults import recording as recording_faults  # no other command plants faults
 
     faults = of_stack(chosen(read_faults(), options.ids), "port")
-    recording_faults.record_faults(load_recipe(options.recipe), options.out, faults, recording.say)
+    recording_faults.record_faults(load_recipe(options.recipe), options.out, faults, recording.say, options.peer)

@@ -18,6 +18,7 @@ import jax
 from conformance.contract.checkpoint_files import write_file
 from conformance.contract.draws import Tensors
 from conformance.contract.errors import ContractError
+from conformance.contract.plan import EMPTY
 from conformance.contract.recipe import load_recipe
 from conformance.contract.sharding import STEPS, Mesh, fallbacks
 from tpu_impl.data import collate
@@ -101,15 +102,15 @@ class MeshRun:
         return batch
 
     def consumed(self) -> Iterator[dict]:
-        row_of = {row.ids.tobytes(): row.row for row in self.session.plan.rows}
+        row_of = {row.ids.tobytes(): row.row for row in self.session.plan.rows} | {b"": EMPTY}  # padding alone
         for step, batch in enumerate(self.batches):
             yield {"step": step, **asdict(row_shards(batch, row_of))}
 
-    def refusal(self, rows: int) -> str:
-        """What a step of so many rows is refused with; empty when it is taken."""
+    def refusal(self, trainer: Trainer, rows: int) -> str:
+        """What the trainer refuses a step of so many rows with; empty when it takes it."""
         taken = list(self.session.rows.values())[:rows]
         try:
-            place_rows(collate(taken, self.session.plan.pad_id))
+            trainer._prepare_inputs(collate(taken, self.session.plan.pad_id))
         except ContractError as error:
             return str(error)
         return ""
@@ -142,7 +143,7 @@ def step_lines(recorder: Recorder) -> Iterator[dict]:
 def extra_lines(run: MeshRun, trainer: Trainer, out: Path) -> Iterator[dict]:
     """What one mesh is enough for."""
     if run.mesh == REFUSING and jax.process_count() == 1:
-        message, case = run.refusal(UNEVEN_ROWS), f"{UNEVEN_ROWS} rows over {run.mesh.devices} devices"
+        message, case = run.refusal(trainer, UNEVEN_ROWS), f"{UNEVEN_ROWS} rows over {run.mesh.devices} devices"
         yield {"series": "refusals", "case": case, "refused": bool(message), "message": message}
     if run.mesh == SAVED:
         for restore in restores(run, trainer, out):

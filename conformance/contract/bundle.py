@@ -55,7 +55,7 @@ class BundleWriter:
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         self._recipe, self._plan = recipe, plan
-        self._large = self._facts["large"] = is_large(plan.topology)
+        self.large = self._facts["large"] = is_large(plan.topology)  # arrays are kept in their reduced form
         self._partial_rungs: dict[str, str] = {}
 
     def __enter__(self) -> "BundleWriter":
@@ -75,7 +75,7 @@ class BundleWriter:
         check_array(rung, key, value)
         if key in self._arrays[rung]:
             raise ContractError(f"{rung}: array {key!r} is recorded twice")
-        kind = array_spec(rung, key).large if self._large else "full"
+        kind = array_spec(rung, key).large if self.large else "full"
         self._arrays[rung] |= reduce(kind, key, value, self._plan.probes)
 
     def line(self, rung: str, series: str, **fields) -> None:
@@ -97,6 +97,10 @@ class BundleWriter:
         """Where files of the bundle go while it is written, such as `adapter/`; not created here."""
         return self._partial / name
 
+    @property
+    def exchange_folder(self) -> Path:
+        return self.folder(EXCHANGE)
+
     def manifest(self, **facts) -> None:
         """Adds versions, device, precision read back and the like."""
         self._facts |= facts
@@ -112,12 +116,12 @@ class BundleWriter:
 
 
 class ExchangeWriter:
-    """The second phase: adds `exchange/` to a whole bundle, written beside and renamed."""
+    """The second phase: adds `exchange/` to a bundle, whole or still being written; written beside and renamed."""
 
-    def __init__(self, bundle: "Bundle", peer: "Bundle", plan: Plan):
+    def __init__(self, bundle: "Bundle | BundleWriter", peer: "Bundle", plan: Plan):
         self._large, self._probes = bundle.large, plan.probes
-        self.target = bundle.path / EXCHANGE
-        self._partial = bundle.path / f".{EXCHANGE}.partial-{os.getpid()}"
+        self.target = bundle.exchange_folder
+        self._partial = self.target.with_name(f".{EXCHANGE}.partial-{os.getpid()}")
         self._facts = {"version": VERSION, "peer_manifest_sha256": sha256_file(peer.path / MANIFEST)}
         self._arrays: dict[str, np.ndarray] = {}
 
@@ -187,14 +191,18 @@ class Bundle:
         return any((self.path / f"{rung}{ending}").is_file() for ending in (".safetensors", ".jsonl"))
 
     @property
+    def exchange_folder(self) -> Path:
+        return self.path / EXCHANGE
+
+    @property
     def exchanged(self) -> bool:
-        return (self.path / EXCHANGE / MANIFEST).is_file()
+        return (self.exchange_folder / MANIFEST).is_file()
 
     @cached_property
     def exchange(self) -> dict[str, np.ndarray]:
         """Arrays of the second phase by key."""
-        _read_manifest(self.path / EXCHANGE)
-        arrays = read_file(self.path / EXCHANGE / f"{EXCHANGE}.safetensors")
+        _read_manifest(self.exchange_folder)
+        arrays = read_file(self.exchange_folder / f"{EXCHANGE}.safetensors")
         for key, value in arrays.items():
             check_array(EXCHANGE, key, value, large=self.large)
         return arrays
@@ -202,7 +210,7 @@ class Bundle:
     @property
     def exchange_peer(self) -> str:
         """sha256 of the manifest of the bundle that the second phase loaded."""
-        return _read_manifest(self.path / EXCHANGE)["peer_manifest_sha256"]
+        return _read_manifest(self.exchange_folder)["peer_manifest_sha256"]
 
     def array(self, rung: str, key: str) -> np.ndarray:
         arrays = self.arrays(rung)
