@@ -93,20 +93,20 @@ def _kill(context, around: Callable, run: Path, elements: int, attempt: int, del
         process.kill()
         process.join()
     assert process.exitcode == -signal.SIGKILL, f"the saver ended by itself: exit code {process.exitcode}"
-    step, equal = _restored(run, elements)
+    step, equal = restored(run, elements)
     return Kill(attempt, delay_ms, save_ms, any(run.glob(f"{PARTIAL}*")), step, equal)
 
 
-def _restored(run: Path, elements: int) -> tuple[int, bool]:
+def restored(run: Path, elements: int) -> tuple[int, bool]:
     """(step of the last save, whether it loads as it was saved). One that does not load is lost; stderr has the error."""
     last = Path(get_last_checkpoint(str(run)))
     step = int(last.name.removeprefix("checkpoint-"))
     try:
-        saved, restored = state_of(step, elements), load_state(last)
+        saved, found = state_of(step, elements), load_state(last)
     except Exception:
         traceback.print_exc()
         return step, False
-    return step, saved.keys() == restored.keys() and all(torch.equal(saved[key], restored[key]) for key in saved)
+    return step, saved.keys() == found.keys() and all(torch.equal(saved[key], found[key]) for key in saved)
 
 
 def _wait_for_the_second(run: Path) -> None:

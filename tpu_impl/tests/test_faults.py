@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from tunix.sft.checkpoint_manager import CheckpointManager
 
 from conformance.contract.errors import ContractError
 from conformance.contract.faults import of_stack, read_faults
@@ -13,6 +14,8 @@ from tpu_impl.corrections import ALL, Corrections
 from tpu_impl.faults.apart import KNOWN
 from tpu_impl.faults.plants import EDITS, PLANTS, planted
 from tpu_impl.faults.recording import record_faults
+from tpu_impl.faults.saving import saver_with
+from tpu_impl.saver import checkpointing, restored, save_state, state_of
 
 FAULTS = of_stack(read_faults(), "port")
 
@@ -57,3 +60,19 @@ def test_an_unknown_plant_is_refused(session, tmp_path):
     fault = dataclasses.replace(FAULTS[0], plant="no such plant")
     with pytest.raises(ContractError, match="no such plant"):
         record_faults(session.recipe, tmp_path, [fault], session.progress)
+
+
+def test_a_fault_of_reading_the_peers_files_needs_them(session, tmp_path):
+    fault = next(fault for fault in FAULTS if "merge exchange" in fault.records)
+    with pytest.raises(ContractError, match="--peer"):
+        record_faults(session.recipe, tmp_path, [fault], session.progress)
+
+
+def test_a_saver_process_has_the_fault_and_a_step_that_does_not_load_is_lost(tmp_path):
+    """A step that is not whole is not restored (control), unless the fault is planted in the process that restores."""
+    manager = CheckpointManager(str(tmp_path), checkpointing(1))
+    save_state(manager, 1, state_of(1, 100))
+    manager.close()
+    (tmp_path / "2.orbax-checkpoint-tmp-1" / "model_params").mkdir(parents=True)
+    assert restored(str(tmp_path), 100) == (1, True)
+    assert saver_with("unfinished step restored", None, restored, str(tmp_path), 100) == (0, False)
