@@ -23,7 +23,7 @@ from conformance.contract.recipe import load_recipe
 from conformance.contract.sharding import STEPS, Mesh, fallbacks
 from tpu_impl.data import collate
 from tpu_impl.environment import prepare_process
-from tpu_impl.leaves import Leaf, input_leaves, leaves_of, row_shards
+from tpu_impl.leaves import Leaf, input_leaves, leaves_of, row_shards, stream_leaves
 from tpu_impl.mesh_restore import SAVED, restores
 from tpu_impl.optimizer import ClipState, part_of
 from tpu_impl.processes import joined, place_from
@@ -107,10 +107,10 @@ class MeshRun:
             yield {"step": step, **asdict(row_shards(batch, row_of))}
 
     def refusal(self, trainer: Trainer, rows: int) -> str:
-        """What the trainer refuses a step of so many rows with; empty when it takes it."""
+        """What the trainer refuses a step of so many rows with, without the recorder that is attached to it; empty: it takes them."""
         taken = list(self.session.rows.values())[:rows]
         try:
-            trainer._prepare_inputs(collate(taken, self.session.plan.pad_id))
+            type(trainer)._prepare_inputs(trainer, collate(taken, self.session.plan.pad_id))
         except ContractError as error:
             return str(error)
         return ""
@@ -146,6 +146,8 @@ def extra_lines(run: MeshRun, trainer: Trainer, out: Path) -> Iterator[dict]:
         message, case = run.refusal(trainer, UNEVEN_ROWS), f"{UNEVEN_ROWS} rows over {run.mesh.devices} devices"
         yield {"series": "refusals", "case": case, "refused": bool(message), "message": message}
     if run.mesh == SAVED:
+        for stream in stream_leaves(trainer.model, run.batches[-1]):
+            yield {"series": "leaf", **asdict(stream)}
         for restore in restores(run, trainer, out):
             yield {"series": "restore", **asdict(restore)}
 

@@ -215,7 +215,7 @@ class Bundle:
     def array(self, rung: str, key: str) -> np.ndarray:
         arrays = self.arrays(rung)
         if key not in arrays:
-            self._not_recorded(rung, f"array {key!r}")
+            self.expect_whole(rung, f"array {key!r}")
             raise ContractError(f"bundle {self.path}: {rung} has no array {key!r}")
         return arrays[key]
 
@@ -228,13 +228,13 @@ class Bundle:
                 check_array(rung, key, value, large=self.large)
         found = {key[len(prefix) :]: value for key, value in self._files[rung].items() if key.startswith(prefix)}
         if prefix and not found:
-            self._not_recorded(rung, f"arrays {prefix}...")
+            self.expect_whole(rung, f"arrays {prefix}...")
         return found
 
     def lines(self, rung: str, series: str) -> list[dict]:
         found = [line for line in self._all_lines(rung) if line["series"] == series]
         if not found and series:
-            self._not_recorded(rung, f"line {series!r}")
+            self.expect_whole(rung, f"line {series!r}")
         return found
 
     @property
@@ -242,8 +242,8 @@ class Bundle:
         """Rung -> why it is recorded in part only."""
         return self.manifest.get("partial", {})
 
-    def _not_recorded(self, rung: str, what: str) -> None:
-        """In a partial rung what is absent is not proven; in a whole one its absence is for the check to judge."""
+    def expect_whole(self, rung: str, what: str) -> None:
+        """`what` is absent: in a partial rung that is not proven; in a whole one it is for the check to judge."""
         if rung in self.partial:
             raise NotRecorded(f"{self.stack} recorded {rung} in part, without {what}: {self.partial[rung]}")
 
@@ -272,7 +272,7 @@ class PartialLine(dict):
         self._bundle, self._rung = bundle, rung
 
     def __missing__(self, name: str):
-        self._bundle._not_recorded(self._rung, f"{self['series']}.{name}")
+        self._bundle.expect_whole(self._rung, f"{self['series']}.{name}")
 
     def get(self, name: str, default=None):
         return self[name]

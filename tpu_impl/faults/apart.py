@@ -24,7 +24,7 @@ KNOWN = {*PARTS, *EXCHANGES, KILLS, *ON_MESHES}
 def parts_of(fault: Fault, peer: Path | None) -> dict[str, Part]:
     """Every part, as `fault` is recorded with it. `peer`: the other stack's clean bundle."""
     kills = partial(record_kills, around=partial(saver_with, fault.plant, fault.value))
-    meshes = {part: partial(_record_mesh, mesh) for part, mesh in ON_MESHES.items()}
+    meshes = {part: partial(record_mesh, mesh) for part, mesh in ON_MESHES.items()}
     return PARTS | {KILLS: kills} | meshes | {part: partial(_record_exchange, part, peer) for part in EXCHANGES}
 
 
@@ -33,7 +33,7 @@ def check_peer(fault: Fault, peer: Path | None) -> None:
         raise ContractError(f"fault {fault.id} is one of reading the peer's files: --peer names the other stack's clean bundle")
 
 
-def _record_mesh(mesh: Mesh, session: Session, writer: BundleWriter) -> None:
+def record_mesh(mesh: Mesh, session: Session, writer: BundleWriter) -> None:
     """Here, without a process of its own: a program that is compiled anew forgets the others, and imports take longer than a run."""
     folder = Path(mkdtemp(dir=session.scratch))
     with Session(sharding_recipe(session.recipe), session.progress) as other:

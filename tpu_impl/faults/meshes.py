@@ -22,7 +22,11 @@ def _axes(new: str) -> tuple[Edit]:
 
 
 ROWS = {
-    "rows on every device": one(f"{SHARDING}:row_sharding", "ROWS_SPEC", "PartitionSpec()"),
+    # Tunix would split them by itself.
+    "rows on every device": (
+        Edit(f"{SHARDING}:row_sharding", "ROWS_SPEC", "PartitionSpec()"),
+        Edit("tpu_impl.train:trainer_config", "data_sharding_axis=(ROWS,)", "data_sharding_axis=()"),
+    ),
     "rows dealt in turn": _rows(f"{OWN[:-1]}, key=lambda row: (row % 2, row))"),
     "first rows on every shard": _rows(f"[row % (rows // ({SHARDS})) for row in {OWN}]"),
     "rows cut to what the mesh divides": one(
@@ -52,11 +56,15 @@ PLACES = {
     "adapters on every device": _axes('axes = (None, None) if ".lora_" in tensor.name else axes'),
     "rank split": _axes('axes = axes[::-1] if ".lora_" in tensor.name else axes'),
     "embedder on every device": _axes('axes = (None, None) if "embed_tokens" in tensor.name else axes'),
-    "moments made without their place": one(
-        f"{OPTIMIZER}:adamw_as_torch", "jax.tree.map(jnp.zeros_like, params)",
-        "jax.tree.map(lambda p: jnp.zeros(p.shape, p.dtype), params)",
+    "optimizer on every device": one(
+        "tunix.sft.peft_trainer:PeftTrainer._shard_optimizer", "optimizer_state, optimizer_pspecs",
+        "optimizer_state, jax.sharding.PartitionSpec()",
     ),
-    "specs with trailing Nones": one(f"{SHARDING}:trimmed", "while axes and axes[-1] is None:", "while False:"),
+    "outputs not placed": one("tpu_impl.train:Trainer._step", "nnx.as_pure(grads), self._shardings)", "nnx.as_pure(grads), None)"),
+    "a new optimizer object every step": one(
+        "tpu_impl.train:Trainer._step", "apply_gradients(self.optimizer.tx,",
+        "apply_gradients(__import__('copy').copy(self.optimizer.tx),",
+    ),
     "restored whole on every device": one(
         "tunix.sft.checkpoint_manager:CheckpointManager.maybe_restore", "nnx.get_named_sharding(optimizer_state, named_sharding.mesh)",
         "jax.tree_util.tree_map(lambda x: jax.sharding.NamedSharding(named_sharding.mesh, jax.sharding.PartitionSpec()), state)",

@@ -8,18 +8,20 @@ from pathlib import Path
 import jax
 
 from conformance.contract.bundle import BundleWriter
-from conformance.contract.faults import Fault, check_known, record_parts
+from conformance.contract.faults import MESHES, Fault, check_known, record_parts
 from conformance.contract.progress import Progress, timed
 from conformance.contract.recipe import Recipe
+from conformance.contract.sharding import ONE
 from tpu_impl import optimizer
 from tpu_impl.environment import environment, prepare_process
-from tpu_impl.faults.apart import KNOWN, check_peer, parts_of
+from tpu_impl.faults.apart import KNOWN, ON_MESHES, check_peer, parts_of, record_mesh
 from tpu_impl.faults.parts import TRAINING
 from tpu_impl.faults.plants import PLANTS, planted
 from tpu_impl.mesh_processes import DEVICES, with_devices
 from tpu_impl.session import Session
 
 PROGRAMS = "programs"
+ALONE = f"{MESHES} {ONE.name}"  # what every mesh is compared with
 
 
 def record_faults(recipe: Recipe, out: Path, faults: Iterable[Fault], progress: Progress, peer: Path | None = None) -> None:
@@ -42,6 +44,19 @@ def record_faults(recipe: Recipe, out: Path, faults: Iterable[Fault], progress: 
         for fault in faults:
             with timed(progress, fault.id):
                 _record(fault, clean, out, peer)
+
+
+def record_clean(recipe: Recipe, out: Path, faults: Iterable[Fault], progress: Progress) -> None:
+    """The bundle OUT without a fault, of the meshes that `faults` are recorded on: the rung sharding in part, in this process."""
+    parts = [part for part in ON_MESHES if part == ALONE or any(part in fault.records for fault in faults)]
+    os.environ.update(with_devices(DEVICES))
+    prepare_process()
+    with Session(recipe, progress) as session, BundleWriter(out, stack="port", recipe=recipe, plan=session.plan) as writer:
+        writer.partial(MESHES, f"one process recorded {len(parts)} meshes of {len(ON_MESHES)}, to plant faults on them")
+        for part in parts:
+            with timed(progress, part):
+                record_mesh(ON_MESHES[part], session, writer)
+        writer.manifest(**environment())
 
 
 def takes_clean_run(fault: Fault) -> bool:
