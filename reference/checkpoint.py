@@ -99,7 +99,10 @@ def _kill(context, around: Callable, run: Path, elements: int, attempt: int, del
 
 def restored(run: Path, elements: int) -> tuple[int, bool]:
     """(step of the last save, whether it loads as it was saved). One that does not load is lost; stderr has the error."""
-    last = Path(get_last_checkpoint(str(run)))
+    newest = get_last_checkpoint(str(run))
+    if newest is None:
+        return 0, False
+    last = Path(newest)
     step = int(last.name.removeprefix("checkpoint-"))
     try:
         saved, found = state_of(step, elements), load_state(last)
@@ -110,8 +113,8 @@ def restored(run: Path, elements: int) -> tuple[int, bool]:
 
 
 def _wait_for_the_second(run: Path) -> None:
-    """Until a save is there and another has begun, under whatever name. Polls without sleeping: a save lasts only milliseconds."""
-    deadline = time.monotonic() + PATIENCE_S
-    while len(list(run.iterdir())) < 2:
+    """Until a second step has begun, under whatever name. Polls without sleeping: a save lasts only milliseconds."""
+    deadline, steps = time.monotonic() + PATIENCE_S, set()
+    while len(steps := steps | {path.name.rpartition("-")[2] for path in run.iterdir()}) < 2:
         if time.monotonic() > deadline:
             raise TimeoutError(f"no second save in {run} after {PATIENCE_S:g} s")

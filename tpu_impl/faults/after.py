@@ -8,6 +8,7 @@ SUM = "(base.astype(np.float32) + self._scale * delta)"
 WRITTEN = "    write_checkpoint(out, merged, like=recipe.checkpoint_dir)\n"
 NOT_ADAPTED = 'if f"{weight}.lora_A" not in self._adapter:'
 
+SAVED = "    manager.save(step, state,"
 OPENED = "    manager = CheckpointManager("
 LOADER, VALUES = "tpu_impl.adapter:load_adapter", "value for name, value in tensors.items()"
 RESTORED = "    self._shardings = shardings_of("  # once a trainer starts to train, from a checkpoint or anew
@@ -33,10 +34,9 @@ CHECKPOINTS = {
     ),
 }  # fmt: skip
 SAVERS = {
-    # Orbax's way for object stores: the folder has its final name from the start, and a file says when it is whole.
-    "saved under the final name": one(
-        "tpu_impl.saver:checkpointing", "max_to_keep=KEPT_CHECKPOINTS",
-        "max_to_keep=KEPT_CHECKPOINTS, temporary_path_class=ocp.path.atomicity.CommitFileTemporaryPath",
+    "old save removed first": one(
+        "tpu_impl.saver:save_state", SAVED,
+        "    for old in manager._checkpoint_manager.all_steps():\n        manager._checkpoint_manager.delete(old)\n" + SAVED,
     ),
     "unfinished step restored": one(
         "tpu_impl.saver:load_state", OPENED,

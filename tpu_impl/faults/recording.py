@@ -60,8 +60,8 @@ def record_clean(recipe: Recipe, out: Path, faults: Iterable[Fault], progress: P
 
 
 def takes_clean_run(fault: Fault) -> bool:
-    """Whether what is recorded builds on the training run, which the fault does not change. On meshes each part trains."""
-    return not set(fault.records) & set(TRAINING) and not fault.on_meshes
+    """Whether what is recorded may build on the training run, which the fault does not change."""
+    return not set(fault.records) & set(TRAINING) and not fault.apart
 
 
 def _record(fault: Fault, clean: Session, out: Path, peer: Path | None) -> None:
