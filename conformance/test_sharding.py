@@ -9,12 +9,13 @@ from conformance.compare import relative_error
 from conformance.contract.bundle import Bundle
 from conformance.contract.plan import EMPTY, Plan, make_plan
 from conformance.contract.recipe import Recipe
-from conformance.contract.sharding import MESHES, ONE, STEPS, fallbacks, sharding_recipe, split_axes
+from conformance.contract.sharding import MESHES, ONE, STEPS, Mesh, fallbacks, sharding_recipe, split_axes, stream_share
 from conformance.trajectories import deviation, envelope_limit
 
 MOVED = ("adapter", "m", "v")  # what the optimizer moves; the port's MultiSteps also holds an accumulator
 ALONE = {"port": ONE.name, "reference": "ranks=1"}
 TOGETHER = {"port": {mesh.name for mesh in MESHES} | {"processes=2"}, "reference": {"ranks=1", "ranks=2"}}
+STREAMS = {"residual", "keys", "logits"}
 LEAST_BYTES = 1 << 20  # a smaller leaf may lie whole on every device
 
 
@@ -25,6 +26,11 @@ def sharding_plan(recipe: Recipe) -> Plan:
 
 def warm(bundle: Bundle) -> dict[str, dict]:
     return {line["mesh"]: line for line in bundle.lines("sharding", "warm")}
+
+
+def tried(port: Bundle) -> list[Mesh]:
+    """That all of them were is a check of its own."""
+    return [mesh for mesh in MESHES if mesh.name in warm(port)]
 
 
 def others(bundle: Bundle) -> list[str]:
@@ -41,6 +47,8 @@ def curve(bundle: Bundle, mesh: str, name: str) -> np.ndarray:
 def test_every_mesh_was_tried(judge, stacks):
     """The port on seven meshes and in two processes, the reference in one process and in two."""
     for bundle in stacks:
+        for mesh in sorted(TOGETHER[bundle.stack] - set(warm(bundle))):
+            bundle.expect_whole("sharding", f"mesh {mesh}")
         judge.same(bundle.stack, set(warm(bundle)), TOGETHER[bundle.stack])
 
 
@@ -117,7 +125,7 @@ def test_every_leaf_is_split_by_the_rule(judge, port, plan, recipe):
     meshes = {mesh.name: mesh for mesh in MESHES}
     for line in port.lines("sharding", "leaf"):
         mesh = meshes.get(line["mesh"])
-        if mesh is None:
+        if mesh is None or line["group"] == "stream":
             continue
         where = f"{mesh.name}, {line['group']} {line['name']}"
         if line["group"] == "input":
@@ -130,11 +138,23 @@ def test_every_leaf_is_split_by_the_rule(judge, port, plan, recipe):
         judge.same(f"{where}, a device's share", line["device_shape"], share)
 
 
+def test_activations_are_split_over_the_mesh(judge, port):
+    """Where both axes split, no device holds more than its share of residual stream, keys and logits."""
+    meshes, seen = {mesh.name: mesh for mesh in MESHES}, set()
+    for line in (line for line in port.lines("sharding", "leaf") if line["group"] == "stream"):
+        seen.add(line["name"].split(".")[0])
+        share = stream_share(line["shape"], meshes[line["mesh"]])
+        judge.same(f"{line['mesh']}, {line['name']}, a device's share", line["device_shape"], share)
+    if not seen:
+        port.expect_whole("sharding", "activations")
+    judge.same("streams", seen, STREAMS)
+
+
 def test_no_leaf_is_left_out(judge, port, plan, recipe):
     """Every weight, and of every adapter tensor value, moments and accumulator, is among the leaves of every mesh."""
     weights = plan.topology.adapted(recipe.adapter.targets)
     tensors = {f"{weight.name}.lora_{side}" for weight in weights for side in "AB"}
-    for mesh in MESHES:
+    for mesh in tried(port):
         found = [line for line in port.lines("sharding", "leaf") if line["mesh"] == mesh.name]
         names = {group: {line["name"] for line in found if line["group"] == group} for group in {line["group"] for line in found}}
         judge.same(f"{mesh.name}, weights", names.get("weight"), set(plan.topology.tensors))
@@ -157,7 +177,7 @@ def test_what_an_axis_does_not_divide_is_named(judge, port, plan, recipe):
     """Dimensions that stay whole are those that the rule names; rows that cannot be split are refused."""
     weights = plan.topology.adapted(recipe.adapter.targets)
     adapters = tuple(f"{weight.name}.lora_{side}" for weight in weights for side in "AB")
-    for mesh in MESHES:
+    for mesh in tried(port):
         lines = [line for line in port.lines("sharding", "fallback") if line["mesh"] == mesh.name]
         found = {(line["name"], line["dim"], line["size"], line["axis"], line["parts"]) for line in lines}
         rule = fallbacks(plan.topology, mesh, (*plan.topology.tensors, *adapters))

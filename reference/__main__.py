@@ -46,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     faults.add_argument("--recipe", type=Path, required=True, help="recipe file (TOML)")
     faults.add_argument("--out", type=Path, required=True, help="folder that gains a partial bundle for every fault")
     faults.add_argument("--ids", type=lambda text: tuple(text.split(",")), help="comma-separated; all when left out")
+    faults.add_argument("--peer", type=Path, help="the other stack's clean bundle, for faults of reading its files")
     return top
 
 

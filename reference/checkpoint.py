@@ -4,7 +4,8 @@ import dataclasses
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from conformance.contract.resume import END, SPLIT, STEPS, Finished, resume_of
 from conformance.contract.run_record import Kill, Resume
 from reference.adapter import adapter_parameters
 from reference.recorder import Recorder
-from reference.saver import PARTIAL, load_state, save_forever, save_state, state_of
+from reference.saver import PARTIAL, call, load_state, save_forever, save_state, state_of
 from reference.session import Session
 from reference.step import get_moments
 from reference.train import Run, train
@@ -56,8 +57,8 @@ def _finish(
     return Finished(recorder.steps, recorder.consumed, adapter | moments, saved)
 
 
-def kills(session: Session) -> Iterator[Kill]:
-    """20 saver processes, each killed inside its second save or a later one."""
+def kills(session: Session, around: Callable = call) -> Iterator[Kill]:
+    """20 saver processes, each killed inside its second save or a later one. `around` runs what they do."""
     adapter = sum(value.size for value in session.initial.values())
     elements = max(adapter, LEAST_ELEMENTS)
     save_ms = measured_save_ms(session.scratch / "timed", elements)
@@ -67,7 +68,7 @@ def kills(session: Session) -> Iterator[Kill]:
     for attempt in range(KILLS):
         run = session.scratch / f"kill-{attempt}"
         run.mkdir()
-        yield _kill(context, run, elements, attempt, REACH * save_ms * float(draw.uniform()), save_ms)
+        yield _kill(context, around, run, elements, attempt, REACH * save_ms * float(draw.uniform()), save_ms)
         shutil.rmtree(run)
 
 
@@ -82,27 +83,38 @@ def measured_save_ms(folder: Path, elements: int) -> float:
     return float(np.median(times))
 
 
-def _kill(context, run: Path, elements: int, attempt: int, delay_ms: float, save_ms: float) -> Kill:
-    process = context.Process(target=save_forever, args=(str(run), elements), daemon=True)
+def _kill(context, around: Callable, run: Path, elements: int, attempt: int, delay_ms: float, save_ms: float) -> Kill:
+    process = context.Process(target=around, args=(save_forever, str(run), elements), daemon=True)
     process.start()
     try:
-        _wait_for(run, "checkpoint-*")
-        _wait_for(run, f"{PARTIAL}*")
+        _wait_for_the_second(run)
         time.sleep(delay_ms / 1e3)
     finally:
         process.kill()
         process.join()
     assert process.exitcode == -signal.SIGKILL, f"the saver ended by itself: exit code {process.exitcode}"
-    last = Path(get_last_checkpoint(str(run)))
-    step = int(last.name.removeprefix("checkpoint-"))
-    saved, restored = state_of(step, elements), load_state(last)
-    equal = saved.keys() == restored.keys() and all(torch.equal(saved[key], restored[key]) for key in saved)
+    step, equal = restored(run, elements)
     return Kill(attempt, delay_ms, save_ms, any(run.glob(f"{PARTIAL}*")), step, equal)
 
 
-def _wait_for(run: Path, pattern: str) -> None:
-    """Polls without sleeping: a save lasts only milliseconds."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not any(run.glob(pattern)):
+def restored(run: Path, elements: int) -> tuple[int, bool]:
+    """(step of the last save, whether it loads as it was saved). One that does not load is lost; stderr has the error."""
+    newest = get_last_checkpoint(str(run))
+    if newest is None:
+        return 0, False
+    last = Path(newest)
+    step = int(last.name.removeprefix("checkpoint-"))
+    try:
+        saved, found = state_of(step, elements), load_state(last)
+    except Exception:
+        traceback.print_exc()
+        return step, False
+    return step, saved.keys() == found.keys() and all(torch.equal(saved[key], found[key]) for key in saved)
+
+
+def _wait_for_the_second(run: Path) -> None:
+    """Until a second step has begun, under whatever name. Polls without sleeping: a save lasts only milliseconds."""
+    deadline, steps = time.monotonic() + PATIENCE_S, set()
+    while len(steps := steps | {path.name.rpartition("-")[2] for path in run.iterdir()}) < 2:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"no {pattern} in {run} after {PATIENCE_S:g} s")
+            raise TimeoutError(f"no second save in {run} after {PATIENCE_S:g} s")

@@ -52,7 +52,7 @@ def faults(options: argparse.Namespace) -> None:
     from reference.faults import recording as recording_faults  # no other command plants faults
 
     faults = of_stack(chosen(read_faults(), options.ids), "reference")
-    recording_faults.record_faults(load_recipe(options.recipe), options.out, faults, recording.say)
+    recording_faults.record_faults(load_recipe(options.recipe), options.out, faults, recording.say, options.peer)
 
 
 def _start(out: Path, *, resume: bool) -> Path | None:

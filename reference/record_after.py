@@ -1,5 +1,6 @@
 """Records the rungs *checkpoint*, *merge* and *generation*, and the exchange with the peer's files."""
 
+from collections.abc import Callable
 from dataclasses import asdict
 
 import numpy as np
@@ -14,19 +15,24 @@ from reference.generate import forced, generate, generate_uncached
 from reference.merge import merge, write_adapter, wrong_merges
 from reference.model import load_checkpoint
 from reference.probe import plain_logits
+from reference.saver import call
 from reference.session import Session
 
 
 def record_checkpoint(session: Session, writer: BundleWriter) -> None:
     for dropout in (0.0, session.recipe.adapter.dropout or DEFAULT_DROPOUT):
         record_resume(session, writer, dropout)
-    for kill in kills(session):
-        writer.line("checkpoint", "kill", **asdict(kill))
+    record_kills(session, writer)
 
 
 def record_resume(session: Session, writer: BundleWriter, dropout: float) -> None:
     for resume in resumes(session, dropout):
         writer.line("checkpoint", "resume", **asdict(resume))
+
+
+def record_kills(session: Session, writer: BundleWriter, around: Callable = call) -> None:
+    for kill in kills(session, around):
+        writer.line("checkpoint", "kill", **asdict(kill))
 
 
 def record_merge(session: Session, writer: BundleWriter) -> None:
@@ -60,15 +66,24 @@ def record_generation(session: Session, writer: BundleWriter) -> None:
 
 
 def record_exchange(session: Session, bundle: Bundle, peer: Bundle) -> None:
-    """The peer's adapters and merged checkpoints, loaded by this stack; its ids, forced on its own merged model."""
     with ExchangeWriter(bundle, peer, session.plan) as writer:
-        for adapter_folder, merged_folder in FOLDERS.values():
-            adapted = load_adapter(session.base(), peer.folder(adapter_folder))
-            writer.array(f"{adapter_folder}/logits", plain_logits(adapted, session.plan))
-            merged = load_checkpoint(peer.folder(merged_folder))
-            writer.array(f"{merged_folder}/logits", plain_logits(merged, session.plan))
-        ids_GK = np.asarray(peer.array("generation", "f32/ids"))
-        for precision in ("f32", "bf16"):
-            model = load_checkpoint(peer.folder(FOLDERS["trained"][1]), precision, session.recipe.model.attention)
-            argmax, choices = forced(model, session.plan, ids_GK, precision)
-            write_forced(writer, precision, argmax, choices)
+        record_read_files(session, peer, writer)
+        record_forced(session, peer, writer)
+
+
+def record_read_files(session: Session, peer: Bundle, writer: ExchangeWriter) -> None:
+    """The peer's adapters and merged checkpoints, loaded by this stack."""
+    for adapter_folder, merged_folder in FOLDERS.values():
+        adapted = load_adapter(session.base(), peer.folder(adapter_folder))
+        writer.array(f"{adapter_folder}/logits", plain_logits(adapted, session.plan))
+        merged = load_checkpoint(peer.folder(merged_folder))
+        writer.array(f"{merged_folder}/logits", plain_logits(merged, session.plan))
+
+
+def record_forced(session: Session, peer: Bundle, writer: ExchangeWriter) -> None:
+    """The peer's ids, forced on its own merged model."""
+    ids_GK = np.asarray(peer.array("generation", "f32/ids"))
+    for precision in ("f32", "bf16"):
+        model = load_checkpoint(peer.folder(FOLDERS["trained"][1]), precision, session.recipe.model.attention)
+        argmax, choices = forced(model, session.plan, ids_GK, precision)
+        write_forced(writer, precision, argmax, choices)

@@ -17,11 +17,11 @@ def record_sharding(session: Session, writer: BundleWriter) -> None:
     with ThreadPoolExecutor(1) as pool, Session(job.recipe, session.progress) as alone:
         several = pool.submit(observe_processes, RANKS, job, session.progress)
         alone.rows = job.rows
-        _write(writer, 1, observe(alone, "ranks=1"))
-        _write(writer, RANKS, several.result())
+        write_mesh(writer, 1, observe(alone, "ranks=1"))
+        write_mesh(writer, RANKS, several.result())
 
 
-def _write(writer: BundleWriter, ranks: int, observed: Observed) -> None:
+def write_mesh(writer: BundleWriter, ranks: int, observed: Observed) -> None:
     mesh, warm = f"ranks={ranks}", observed.warm
     for tensor, value in warm.gradients.items():
         writer.array("sharding", f"{mesh}/{tensor}", value)

@@ -62,6 +62,11 @@ def load_state(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "adapter_model.safetensors") | torch.load(folder / "optimizer.pt", weights_only=True)
 
 
+def call(function: Callable, *args):
+    """How a saver's process runs what it is for; a planted fault puts itself around it."""
+    return function(*args)
+
+
 def save_forever(run: str, elements: int) -> None:
     """The saver process: step after step, until it is killed. It ends with the recorder too: one that nobody kills fills the disk."""
     torch.set_num_threads(1)

@@ -149,10 +149,12 @@ class Job:
     folder: Path
 
 
-def observe_processes(count: int, job: Job, progress: Progress, module: str = "reference.rank") -> Any:
-    """What `module` (`observe` in each process) saw in `count` processes under the GPUs' config."""
+def observe_processes(
+    count: int, job: Job, progress: Progress, module: str = "reference.rank", arguments: tuple[str, ...] = ()
+) -> Any:
+    """What `module` (`observe` in each process) saw in `count` processes under the GPUs' config; it takes the job and `arguments`."""
     (job.folder / JOB).write_bytes(pickle.dumps(job))
-    launch([*launcher(count), "-m", module, str(job.folder / JOB)], progress)
+    launch([*launcher(count), "-m", module, str(job.folder / JOB), *arguments], progress)
     return pickle.loads((job.folder / OBSERVED).read_bytes())
 
 

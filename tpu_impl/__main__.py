@@ -51,6 +51,8 @@ def parser() -> argparse.ArgumentParser:
     faults.add_argument("--recipe", type=Path, required=True, help="recipe file (TOML)")
     faults.add_argument("--out", type=Path, required=True, help="folder that gains a partial bundle for every fault")
     faults.add_argument("--ids", type=lambda text: tuple(text.split(",")), help="comma-separated; all when left out")
+    faults.add_argument("--clean", action="store_true", help="plant none: write the bundle OUT of the meshes that --ids need")
+    faults.add_argument("--peer", type=Path, help="the other stack's clean bundle, for faults of reading its files")
     for command in (record, train):
         _add_place(command)
     return top

@@ -4,7 +4,7 @@ import dataclasses
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from conformance.contract.run_record import Kill, Resume
 from tpu_impl.adapter import get_adapter
 from tpu_impl.optimizer import AdamState, part_of
 from tpu_impl.processes import together
-from tpu_impl.saver import PARTIAL, answer, restored, save_forever, time_saves
+from tpu_impl.saver import PARTIAL, answer, call, restored, save_forever, time_saves
 from tpu_impl.session import Session
 from tpu_impl.step import MOMENTS, named
 from tpu_impl.train import Run
@@ -62,17 +62,17 @@ def _finish(session: Session, run: Run, start: Tensors, out: Path) -> Finished:
     return Finished(recorder.steps, recorder.consumed, get_adapter(trainer.model) | named_moments, trainer.saved_step)
 
 
-def kills(session: Session) -> Iterator[Kill]:
-    """20 saver processes, each killed inside its second save or a later one."""
+def kills(session: Session, around: Callable = call) -> Iterator[Kill]:
+    """20 saver processes, each killed inside its second save or a later one. `around` runs what they do."""
     elements = max(sum(value.size for value in session.initial.values()), LEAST_ELEMENTS)
     context = get_context("forkserver")  # it imports Orbax once; every saver is a fork of it
     context.set_forkserver_preload(["tpu_impl.saver"])
-    save_ms = float(np.median(_asked(context, time_saves, str(session.scratch / "timed"), elements, TIMED_SAVES)))
+    save_ms = float(np.median(_asked(context, around, time_saves, str(session.scratch / "timed"), elements, TIMED_SAVES)))
     draw = philox("kills", session.recipe.seeds.data, "delay_ms")
     for attempt in range(KILLS):
         run = session.scratch / f"kill-{attempt}"
         run.mkdir()
-        yield _kill(context, run, elements, attempt, REACH * save_ms * float(draw.uniform()), save_ms)
+        yield _kill(context, around, run, elements, attempt, REACH * save_ms * float(draw.uniform()), save_ms)
         shutil.rmtree(run)
 
 
@@ -87,25 +87,24 @@ def _asked(context, function, *args):
     return value
 
 
-def _kill(context, run: Path, elements: int, attempt: int, delay_ms: float, save_ms: float) -> Kill:
-    process = context.Process(target=save_forever, args=(str(run), elements), daemon=True)
+def _kill(context, around: Callable, run: Path, elements: int, attempt: int, delay_ms: float, save_ms: float) -> Kill:
+    process = context.Process(target=around, args=(save_forever, str(run), elements), daemon=True)
     process.start()
     try:
-        _wait_for(run, "[0-9]")
-        _wait_for(run, PARTIAL)
+        _wait_for_the_second(run)
         time.sleep(delay_ms / 1e3)
     finally:
         process.kill()
         process.join()
     assert process.exitcode == -signal.SIGKILL, f"the saver ended by itself: exit code {process.exitcode}"
     partial = any(run.glob(PARTIAL))  # before a manager of ours opens the folder
-    step, equal = _asked(context, restored, str(run), elements)
+    step, equal = _asked(context, around, restored, str(run), elements)
     return Kill(attempt, delay_ms, save_ms, partial, step, equal)
 
 
-def _wait_for(run: Path, pattern: str) -> None:
-    """Polls without sleeping: a save lasts only some tens of milliseconds."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not any(run.glob(pattern)):
+def _wait_for_the_second(run: Path) -> None:
+    """Until a second step has begun, under whatever name. Polls without sleeping: a save lasts only some tens of milliseconds."""
+    deadline, steps = time.monotonic() + PATIENCE_S, set()
+    while len(steps := steps | {path.name.split(".")[0] for path in run.iterdir()}) < 2:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"no {pattern} in {run} after {PATIENCE_S:g} s")
+            raise TimeoutError(f"no second save in {run} after {PATIENCE_S:g} s")

@@ -68,4 +68,8 @@ def faults(options: argparse.Namespace) -> None:
     from tpu_impl.faults import recording as recording_faults  # no other command plants faults
 
     faults = of_stack(chosen(read_faults(), options.ids), "port")
-    recording_faults.record_faults(load_recipe(options.recipe), options.out, faults, recording.say)
+    recipe = load_recipe(options.recipe)
+    if options.clean:
+        recording_faults.record_clean(recipe, options.out, faults, recording.say)
+    else:
+        recording_faults.record_faults(recipe, options.out, faults, recording.say, options.peer)

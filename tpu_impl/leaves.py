@@ -1,15 +1,19 @@
 """Where the leaves of a training state really lie, read back from the arrays, in the hub's names and layouts."""
 
+import functools
 from dataclasses import dataclass
 
 import jax
 import numpy as np
 import optax
+from flax import nnx
 
 from conformance.contract.sharding import Leaf
 from tpu_impl.layout import HubTensor, base_tensors, lora_tensors
+from tpu_impl.model import logits_of
 from tpu_impl.optimizer import AdamState, part_of
 from tpu_impl.sharding import ROWS
+from tpu_impl.taps import listen
 
 Axes = list[str | None]
 
@@ -53,6 +57,21 @@ def joined(names) -> str | None:
 def input_leaves(batch: dict[str, jax.Array]) -> list[Leaf]:
     arrays = {name: value for name, value in batch.items() if value.ndim == len(ROWS)}
     return [Leaf("input", name, list(value.shape), split_of(value), list(part_shape(value))) for name, value in arrays.items()]
+
+
+def stream_leaves(model, batch: dict[str, jax.Array]) -> list[Leaf]:
+    """Residual stream before and after each layer, keys and logits of a forward pass, where the compiler leaves them."""
+    graphdef, state = nnx.split(model)
+    streams = _streams(graphdef, state, *(batch[name] for name in ("input_tokens", "attended", "positions")))
+    found = [(f"{name}.{index}", value) for name, values in streams.items() for index, value in enumerate(values)]
+    return [Leaf("stream", name, list(value.shape), split_of(value), list(part_shape(value))) for name, value in found]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _streams(graphdef, state, ids_BT, attended_BT, positions_BT) -> dict[str, list[jax.Array]]:
+    with listen() as heard:
+        logits_BTV = logits_of(nnx.merge(graphdef, state), ids_BT, attended_BT, positions_BT)
+    return {"residual": heard["hidden"], "keys": heard["keys"], "logits": [logits_BTV]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,12 @@ import jax
 from conformance.contract.checkpoint_files import write_file
 from conformance.contract.draws import Tensors
 from conformance.contract.errors import ContractError
+from conformance.contract.plan import EMPTY
 from conformance.contract.recipe import load_recipe
 from conformance.contract.sharding import STEPS, Mesh, fallbacks
 from tpu_impl.data import collate
 from tpu_impl.environment import prepare_process
-from tpu_impl.leaves import Leaf, input_leaves, leaves_of, row_shards
+from tpu_impl.leaves import Leaf, input_leaves, leaves_of, row_shards, stream_leaves
 from tpu_impl.mesh_restore import SAVED, restores
 from tpu_impl.optimizer import ClipState, part_of
 from tpu_impl.processes import joined, place_from
@@ -101,15 +102,15 @@ class MeshRun:
         return batch
 
     def consumed(self) -> Iterator[dict]:
-        row_of = {row.ids.tobytes(): row.row for row in self.session.plan.rows}
+        row_of = {row.ids.tobytes(): row.row for row in self.session.plan.rows} | {b"": EMPTY}  # padding alone
         for step, batch in enumerate(self.batches):
             yield {"step": step, **asdict(row_shards(batch, row_of))}
 
-    def refusal(self, rows: int) -> str:
-        """What a step of so many rows is refused with; empty when it is taken."""
+    def refusal(self, trainer: Trainer, rows: int) -> str:
+        """What the trainer refuses a step of so many rows with, without the recorder that is attached to it; empty: it takes them."""
         taken = list(self.session.rows.values())[:rows]
         try:
-            place_rows(collate(taken, self.session.plan.pad_id))
+            type(trainer)._prepare_inputs(trainer, collate(taken, self.session.plan.pad_id))
         except ContractError as error:
             return str(error)
         return ""
@@ -142,9 +143,11 @@ def step_lines(recorder: Recorder) -> Iterator[dict]:
 def extra_lines(run: MeshRun, trainer: Trainer, out: Path) -> Iterator[dict]:
     """What one mesh is enough for."""
     if run.mesh == REFUSING and jax.process_count() == 1:
-        message, case = run.refusal(UNEVEN_ROWS), f"{UNEVEN_ROWS} rows over {run.mesh.devices} devices"
+        message, case = run.refusal(trainer, UNEVEN_ROWS), f"{UNEVEN_ROWS} rows over {run.mesh.devices} devices"
         yield {"series": "refusals", "case": case, "refused": bool(message), "message": message}
     if run.mesh == SAVED:
+        for stream in stream_leaves(trainer.model, run.batches[-1]):
+            yield {"series": "leaf", **asdict(stream)}
         for restore in restores(run, trainer, out):
             yield {"series": "restore", **asdict(restore)}
 

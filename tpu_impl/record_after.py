@@ -1,5 +1,6 @@
 """Records the rungs *checkpoint*, *merge* and *generation*, and the exchange with the peer's files."""
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tpu_impl.generate import forced, generate, generate_uncached
 from tpu_impl.merge import merge, write_adapter, wrong_merges
 from tpu_impl.model import load_checkpoint
 from tpu_impl.probe import plain_logits
+from tpu_impl.saver import call
 from tpu_impl.session import Session
 
 
@@ -23,13 +25,17 @@ def record_checkpoint(session: Session, writer: BundleWriter) -> None:
     record_resume(session, writer, 0.0)
     record_resume(session, writer, session.recipe.adapter.dropout or DEFAULT_DROPOUT)
     if jax.process_index() == 0:  # savers are processes of their own, which no other process of a run takes part in
-        for kill in kills(session):
-            writer.line("checkpoint", "kill", **asdict(kill))
+        record_kills(session, writer)
 
 
 def record_resume(session: Session, writer: BundleWriter, dropout: float) -> None:
     for resume in resumes(session, dropout):
         writer.line("checkpoint", "resume", **asdict(resume))
+
+
+def record_kills(session: Session, writer: BundleWriter, around: Callable = call) -> None:
+    for kill in kills(session, around):
+        writer.line("checkpoint", "kill", **asdict(kill))
 
 
 def record_merge(session: Session, writer: BundleWriter) -> None:
@@ -84,15 +90,24 @@ def record_choices(session: Session, writer: BundleWriter, precision: str) -> No
 
 
 def record_exchange(session: Session, bundle: Bundle, peer: Bundle) -> None:
-    """The peer's adapters and merged checkpoints, loaded by this stack; its ids, forced on its own merged model."""
     with ExchangeWriter(bundle, peer, session.plan) as writer:
-        for adapter_folder, merged_folder in FOLDERS.values():
-            adapted = _reloaded(session, peer.folder(adapter_folder))
-            writer.array(f"{adapter_folder}/logits", plain_logits(adapted, session.plan))
-            merged = session.with_base(peer.folder(merged_folder))
-            writer.array(f"{merged_folder}/logits", plain_logits(merged, session.plan))
-        ids_GK = np.asarray(peer.array("generation", "f32/ids"))
-        for precision in ("f32", "bf16"):
-            model = load_checkpoint(peer.folder(FOLDERS["trained"][1]), precision)
-            argmax, choices = forced(model, session.plan, ids_GK)
-            write_forced(writer, precision, argmax, choices)
+        record_read_files(session, peer, writer)
+        record_forced(session, peer, writer)
+
+
+def record_read_files(session: Session, peer: Bundle, writer: ExchangeWriter) -> None:
+    """The peer's adapters and merged checkpoints, loaded by this stack."""
+    for adapter_folder, merged_folder in FOLDERS.values():
+        adapted = _reloaded(session, peer.folder(adapter_folder))
+        writer.array(f"{adapter_folder}/logits", plain_logits(adapted, session.plan))
+        merged = session.with_base(peer.folder(merged_folder))
+        writer.array(f"{merged_folder}/logits", plain_logits(merged, session.plan))
+
+
+def record_forced(session: Session, peer: Bundle, writer: ExchangeWriter) -> None:
+    """The peer's ids, forced on its own merged model."""
+    ids_GK = np.asarray(peer.array("generation", "f32/ids"))
+    for precision in ("f32", "bf16"):
+        model = load_checkpoint(peer.folder(FOLDERS["trained"][1]), precision)
+        argmax, choices = forced(model, session.plan, ids_GK)
+        write_forced(writer, precision, argmax, choices)

@@ -55,7 +55,7 @@ class BundleWriter:
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         self._recipe, self._plan = recipe, plan
-        self._large = self._facts["large"] = is_large(plan.topology)
+        self.large = self._facts["large"] = is_large(plan.topology)  # arrays are kept in their reduced form
         self._partial_rungs: dict[str, str] = {}
 
     def __enter__(self) -> "BundleWriter":
@@ -75,7 +75,7 @@ class BundleWriter:
         check_array(rung, key, value)
         if key in self._arrays[rung]:
             raise ContractError(f"{rung}: array {key!r} is recorded twice")
-        kind = array_spec(rung, key).large if self._large else "full"
+        kind = array_spec(rung, key).large if self.large else "full"
         self._arrays[rung] |= reduce(kind, key, value, self._plan.probes)
 
     def line(self, rung: str, series: str, **fields) -> None:
@@ -97,6 +97,10 @@ class BundleWriter:
         """Where files of the bundle go while it is written, such as `adapter/`; not created here."""
         return self._partial / name
 
+    @property
+    def exchange_folder(self) -> Path:
+        return self.folder(EXCHANGE)
+
     def manifest(self, **facts) -> None:
         """Adds versions, device, precision read back and the like."""
         self._facts |= facts
@@ -112,12 +116,12 @@ class BundleWriter:
 
 
 class PhaseWriter:
-    """Adds a folder to a whole bundle, with a manifest of its own; written beside and renamed."""
+    """Adds a folder to a bundle, with a manifest of its own; written beside and renamed."""
 
-    def __init__(self, bundle: "Bundle", name: str, plan: Plan, **facts):
-        self._large, self._probes, self._name = bundle.large, plan.probes, name
-        self.target = bundle.path / name
-        self._partial = bundle.path / f".{name}.partial-{os.getpid()}"
+    def __init__(self, bundle: "Bundle | BundleWriter", target: Path, plan: Plan, **facts):
+        self._large, self._probes, self._name = bundle.large, plan.probes, target.name
+        self.target = target
+        self._partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
         self._facts = {"version": VERSION, **facts}
         self._arrays: dict[str, np.ndarray] = {}
         self._lines: list[dict] = []
@@ -144,17 +148,17 @@ class PhaseWriter:
 
 
 class ExchangeWriter(PhaseWriter):
-    """The second phase: adds `exchange/`, what this stack makes of the peer's files."""
+    """The second phase: adds `exchange/`, what this stack makes of the peer's files, to a bundle, whole or still being written."""
 
-    def __init__(self, bundle: "Bundle", peer: "Bundle", plan: Plan):
-        super().__init__(bundle, EXCHANGE, plan, peer_manifest_sha256=sha256_file(peer.path / MANIFEST))
+    def __init__(self, bundle: "Bundle | BundleWriter", peer: "Bundle", plan: Plan):
+        super().__init__(bundle, bundle.exchange_folder, plan, peer_manifest_sha256=sha256_file(peer.path / MANIFEST))
 
 
 class RungWriter(PhaseWriter):
     """A rung that is recorded after the bundle, on another machine maybe: adds `RUNG/`, which holds its files."""
 
     def __init__(self, bundle: "Bundle", rung: str, plan: Plan):
-        super().__init__(bundle, rung, plan, bundle_manifest_sha256=sha256_file(bundle.path / MANIFEST))
+        super().__init__(bundle, bundle.path / rung, plan, bundle_manifest_sha256=sha256_file(bundle.path / MANIFEST))
 
     def line(self, series: str, **fields) -> None:
         line = {"series": series, **fields}
@@ -234,14 +238,18 @@ class Bundle:
         return {rung: manifest[key] for rung, manifest in self._later.items() if key in manifest}
 
     @property
+    def exchange_folder(self) -> Path:
+        return self.path / EXCHANGE
+
+    @property
     def exchanged(self) -> bool:
-        return (self.path / EXCHANGE / MANIFEST).is_file()
+        return (self.exchange_folder / MANIFEST).is_file()
 
     @cached_property
     def exchange(self) -> dict[str, np.ndarray]:
         """Arrays of the second phase by key."""
-        _read_manifest(self.path / EXCHANGE)
-        arrays = read_file(self.path / EXCHANGE / f"{EXCHANGE}.safetensors")
+        _read_manifest(self.exchange_folder)
+        arrays = read_file(self.exchange_folder / f"{EXCHANGE}.safetensors")
         for key, value in arrays.items():
             check_array(EXCHANGE, key, value, large=self.large)
         return arrays
@@ -249,12 +257,12 @@ class Bundle:
     @property
     def exchange_peer(self) -> str:
         """sha256 of the manifest of the bundle that the second phase loaded."""
-        return _read_manifest(self.path / EXCHANGE)["peer_manifest_sha256"]
+        return _read_manifest(self.exchange_folder)["peer_manifest_sha256"]
 
     def array(self, rung: str, key: str) -> np.ndarray:
         arrays = self.arrays(rung)
         if key not in arrays:
-            self._not_recorded(rung, f"array {key!r}")
+            self.expect_whole(rung, f"array {key!r}")
             raise ContractError(f"bundle {self.path}: {rung} has no array {key!r}")
         return arrays[key]
 
@@ -267,13 +275,13 @@ class Bundle:
                 check_array(rung, key, value, large=self.large)
         found = {key[len(prefix) :]: value for key, value in self._files[rung].items() if key.startswith(prefix)}
         if prefix and not found:
-            self._not_recorded(rung, f"arrays {prefix}...")
+            self.expect_whole(rung, f"arrays {prefix}...")
         return found
 
     def lines(self, rung: str, series: str) -> list[dict]:
         found = [line for line in self._all_lines(rung) if line["series"] == series]
         if not found and series:
-            self._not_recorded(rung, f"line {series!r}")
+            self.expect_whole(rung, f"line {series!r}")
         return found
 
     @property
@@ -281,8 +289,8 @@ class Bundle:
         """Rung -> why it is recorded in part only."""
         return self.manifest.get("partial", {}) | self._said_later("partial")
 
-    def _not_recorded(self, rung: str, what: str) -> None:
-        """In a partial rung what is absent is not proven; in a whole one its absence is for the check to judge."""
+    def expect_whole(self, rung: str, what: str) -> None:
+        """`what` is absent: in a partial rung that is not proven; in a whole one it is for the check to judge."""
         if rung in self.partial:
             raise NotRecorded(f"{self.stack} recorded {rung} in part, without {what}: {self.partial[rung]}")
 
@@ -311,7 +319,7 @@ class PartialLine(dict):
         self._bundle, self._rung = bundle, rung
 
     def __missing__(self, name: str):
-        self._bundle._not_recorded(self._rung, f"{self['series']}.{name}")
+        self._bundle.expect_whole(self._rung, f"{self['series']}.{name}")
 
     def get(self, name: str, default=None):
         return self[name]

@@ -14,6 +14,8 @@ from conformance.contract.toml_records import read_record
 CATALOGUE = Path(__file__).parents[1] / "faults" / "catalogue.toml"
 REFUSED = "refused"  # instead of a check: the stack itself refuses to record the rung, and says why
 REFUSALS = "refused.jsonl"  # in the recorder's folder: id, rung, error
+MESHES = "sharding"  # the rung of faults that need several devices
+APART = ("merge exchange", "generation exchange", "checkpoint kill")  # parts of the peer's files, and of killed savers
 
 Part = Callable[..., None]  # (session, writer): records a part of a rung
 
@@ -49,6 +51,16 @@ class Fault:
         """The correction that it switches off, if it does."""
         kind, _, name = self.source.partition("correction off: ")
         return name if not kind else None
+
+    @property
+    def on_meshes(self) -> bool:
+        """Whether it is recorded on several devices, with the recipe that is small enough for that."""
+        return rung_of(self.records[0]) == MESHES
+
+    @property
+    def apart(self) -> bool:
+        """Whether it needs more than a stack's own process: devices, the peer's files, processes that are killed."""
+        return self.on_meshes or bool(set(self.records) & set(APART))
 
 
 def read_faults(path: Path = CATALOGUE) -> tuple[Fault, ...]:

@@ -60,7 +60,8 @@ class Fallback:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One tensor of a training state (`group`: weight, adapter, m, v, accumulator; or input [rows, tokens]), as it really lies.
+    """One tensor of a training state (`group`: weight, adapter, m, v, accumulator; or input [rows, tokens]; or stream, an
+    activation [rows, tokens, ...] by its own name), as it really lies.
 
     Shapes in the hub's layout; `axes` names what splits each dimension, None where it is whole.
     """
@@ -90,6 +91,15 @@ def fallbacks(topology: Topology, mesh: Mesh, tensors: tuple[str, ...]) -> tuple
         for dim, (axis, size) in enumerate(_asked(tensor, topology))
         if axis and mesh.size(axis) > 1 and not _divides(size, axis, mesh)
     )
+
+
+def stream_share(shape: list[int], mesh: Mesh) -> list[int]:
+    """A device's share of an activation [rows, tokens, features] or [rows, tokens, heads, features].
+
+    Rows over data and fsdp together, features or heads over tp where it divides them.
+    """
+    rows, tokens, third, *rest = shape
+    return [rows // (mesh.data * mesh.fsdp), tokens, third // (1 if third % mesh.tp else mesh.tp), *rest]
 
 
 def check_rows(rows: int, mesh: Mesh) -> None:

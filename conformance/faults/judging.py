@@ -7,7 +7,7 @@ from pathlib import Path
 
 from conformance.checks import checks, run_check
 from conformance.contract.bundle import Bundle
-from conformance.contract.faults import REFUSALS, REFUSED, Fault
+from conformance.contract.faults import REFUSALS, REFUSED, Fault, rung_of
 from conformance.contract.schema import RUNGS
 from conformance.faults.overlay import Overlay
 from conformance.findings import Finding, Verdict
@@ -46,7 +46,7 @@ def judge_fault(fault: Fault, pair: Pair, recordings: Path, given: Given) -> Out
     clean = {"reference": pair.reference, "port": pair.port}
     overlay = Overlay(clean[fault.stack], Bundle(recordings / fault.id), fault.records)
     sides = clean | {fault.stack: overlay}
-    findings = first_failing_rung(sides["reference"], sides["port"], given, overlay.recorded[0])
+    findings = first_failing_rung(sides["reference"], sides["port"], given, rung_of(fault.records[0]))
     first = next((one for one in findings if one.verdict is Verdict.FAIL), None)
     return Outcome(fault, first.rung, first.check, first.used_percent, first.where, findings) if first else Outcome(fault)
 

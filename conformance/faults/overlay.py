@@ -40,11 +40,6 @@ class Overlay:
     def __getattr__(self, name: str):
         return getattr(self._clean, name)
 
-    @property
-    def recorded(self) -> tuple[str, ...]:
-        """The rungs of which something was recorded anew."""
-        return self._faulty.rungs
-
     def has(self, rung: str) -> bool:
         return self._clean.has(rung) or self._faulty.has(rung)
 

@@ -6,24 +6,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.children import run_all, stack_child
-from conformance.contract.bundle import MANIFEST, Bundle
 from conformance.contract.errors import ContractError
 from conformance.contract.faults import Fault, chosen, of_stack, read_faults
-from conformance.contract.plan import make_plan
 from conformance.contract.recipe import load_recipe
 from conformance.contract.schema import RUNGS
-from conformance.faults.judging import Given, alarms, judge_fault
+from conformance.faults.grounds import Ground, folder_of_ground, grounds
+from conformance.faults.judging import Outcome, alarms, judge_fault
 from conformance.faults.small import write_small
 from conformance.faults.table import print_diagnosis, print_tables
 from conformance.matching import signature_of
-from conformance.pair import MODULES, Pair, exchange_stacks, record_stacks
+from conformance.pair import MODULES
 from conformance.signatures import FILE as SIGNATURES
 from conformance.signatures import read_signatures, recipe_of_signatures, write_signatures
 from conformance.summary import ALL_PASS, CHECK_FAILED
-from conformance.tolerances import read_tolerances
 
-RECORDED = tuple(rung for rung in RUNGS if rung not in ("sharding", "serving", "evaluation"))  # of the clean pair
-RECORDINGS = "recordings"
+RECORDINGS, ON_MESHES = "recordings", "meshes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,49 +43,54 @@ def run(options: Options) -> int:
     if options.write_signatures and options.ids:
         raise ContractError("--write-signatures writes those of all faults: leave out --ids")
     out.mkdir(parents=True, exist_ok=True)
-    pair = clean_pair(out, options.seed)
-    given = fixtures(pair)
-    found = alarms(pair, given)
+    clean = grounds(out, faults, options.seed)
+    found = [alarm for ground in clean.values() for alarm in alarms(ground.pair, ground.given)]
     if not options.recorded:
         record(out, faults, jobs)
-    outcomes = [judge_fault(fault, pair, folder_of(out, faults, fault, jobs), given) for fault in faults]
+    outcomes = [judged(fault, clean, folder_of(out, faults, fault, jobs)) for fault in faults]
     print_tables(outcomes, found)
+    recipe = load_recipe(write_small(out, options.seed)).digest
     if options.write_signatures:
-        write_signatures(SIGNATURES, pair.recipe.digest, {one.fault.id: signature_of(one.findings) for one in outcomes})
+        write_signatures(SIGNATURES, recipe, {one.fault.id: signature_of(one.findings) for one in outcomes})
         read_signatures.cache_clear()
         recipe_of_signatures.cache_clear()
-    print_diagnosis(outcomes, pair.recipe.digest)
+    print_diagnosis(outcomes, recipe)
     return ALL_PASS if not found and all(outcome.as_expected for outcome in outcomes) else CHECK_FAILED
 
 
-def clean_pair(out: Path, seed: int | None = None) -> Pair:
-    """Both stacks' bundles of the small recipe without a fault; those that lie in `out` are kept."""
-    recipe_file = write_small(out, seed)
-    paths = {stack: out / stack for stack in MODULES}
-    missing = {stack: path for stack, path in paths.items() if not (path / MANIFEST).is_file()}
-    if missing:
-        record_stacks(recipe_file, missing, RECORDED)
-        exchange_stacks(paths)
-    return Pair(load_recipe(recipe_file), *(Bundle(paths[stack]) for stack in ("reference", "port")))
-
-
-def fixtures(pair: Pair) -> Given:
-    return {"plan": make_plan(pair.recipe), "recipe": pair.recipe, "limits": read_tolerances()}
+def judged(fault: Fault, clean: dict[bool, Ground], recordings: Path) -> Outcome:
+    """Against the clean pair of the recipe that it was planted in."""
+    ground = clean[fault.on_meshes]
+    return judge_fault(fault, ground.pair, recordings, ground.given)
 
 
 def record(out: Path, faults: tuple[Fault, ...], jobs: int) -> None:
-    """Each of the port's recorders takes its share of the faults, then the reference's takes its own."""
-    shares = {f"port {job}": share for job in range(jobs) if (share := of_stack(faults, "port")[job::jobs])}
-    run_all(stack_child(name, _command(out, name, share)) for name, share in shares.items())
-    if own := of_stack(faults, "reference"):
-        run_all([stack_child("reference", _command(out, "reference", own))])
+    """Each of the port's recorders takes its share of the faults, then those that use both cores: the reference's, and meshes."""
+    together = {name: share for job in range(jobs) if (share := shares(faults, jobs).get(name := f"port {job}"))}
+    run_all(stack_child(name, _command(out, name, share)) for name, share in together.items())
+    apart = {name: share for name, share in shares(faults, jobs).items() if name not in together}
+    run_all(stack_child(name, _command(out, name, share)) for name, share in apart.items())
+
+
+def shares(faults: tuple[Fault, ...], jobs: int) -> dict[str, tuple[Fault, ...]]:
+    """The faults of each recorder, by its name: a stack's; `meshes` in it where they are planted in that recipe."""
+    small = tuple(fault for fault in faults if not fault.on_meshes)
+    meshes = tuple(fault for fault in faults if fault.on_meshes)
+    found = {f"port {job}": of_stack(small, "port")[job::jobs] for job in range(jobs)}
+    found |= {"reference": of_stack(small, "reference")}
+    found |= {f"{stack} {ON_MESHES}": of_stack(meshes, stack) for stack in MODULES}
+    return {name: share for name, share in found.items() if share}
 
 
 def _command(out: Path, name: str, share: Iterable[Fault]) -> list[str]:
     """Of a recorder, whose folder is emptied first."""
     ids, recordings = ",".join(fault.id for fault in share), recordings_of(out, name)
     shutil.rmtree(recordings, ignore_errors=True)
-    return [MODULES[name.split()[0]], "faults", "--recipe", str(out / "recipe.toml"), "--out", str(recordings), "--ids", ids]
+    stack, ground = name.split()[0], folder_of_ground(out, ON_MESHES in name)
+    peer = [str(ground / other) for other in MODULES if other != stack]
+    return [
+        MODULES[stack], "faults", "--recipe", str(ground / "recipe.toml"), "--out", str(recordings), "--ids", ids, "--peer", *peer
+    ]  # fmt: skip
 
 
 def recordings_of(out: Path, name: str) -> Path:
@@ -110,5 +112,4 @@ def _third(faults: list[Fault]) -> list[Fault]:
 
 def folder_of(out: Path, faults: tuple[Fault, ...], fault: Fault, jobs: int) -> Path:
     """Where `record` has put it."""
-    own = of_stack(faults, fault.stack)
-    return recordings_of(out, "reference" if fault.stack == "reference" else f"port {own.index(fault) % jobs}")
+    return recordings_of(out, next(name for name, share in shares(faults, jobs).items() if fault in share))

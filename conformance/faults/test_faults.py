@@ -3,8 +3,9 @@
 import pytest
 
 from conformance.contract.faults import read_faults
-from conformance.faults.judging import alarms, judge_fault
-from conformance.faults.run import a_third, clean_pair, fixtures, folder_of, record
+from conformance.faults.grounds import grounds
+from conformance.faults.judging import alarms
+from conformance.faults.run import a_third, folder_of, judged, record
 
 JOBS = 2
 FAULTS = a_third(read_faults())
@@ -17,7 +18,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def clean(folder):
-    return clean_pair(folder)
+    return grounds(folder, FAULTS)
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +28,11 @@ def recorded(folder, clean):
 
 
 def test_without_a_fault_nothing_fails(clean):
-    """Control: the ladder passes on the clean pair, so what fails under a fault fails for it."""
-    assert alarms(clean, fixtures(clean)) == []
+    """Control: the ladder passes on the clean pairs, so what fails under a fault fails for it."""
+    assert [alarm for ground in clean.values() for alarm in alarms(ground.pair, ground.given)] == []
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
 def test_a_planted_fault_is_caught_at_its_own_rung(fault, clean, recorded):
-    outcome = judge_fault(fault, clean, folder_of(recorded, FAULTS, fault, JOBS), fixtures(clean))
+    outcome = judged(fault, clean, folder_of(recorded, FAULTS, fault, JOBS))
     assert (outcome.rung, outcome.check) == (fault.rung, fault.check), outcome.where

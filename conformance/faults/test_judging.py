@@ -6,10 +6,12 @@ import json
 import pytest
 
 from conformance.checks import checks
+from conformance.contract.errors import NotRecorded
 from conformance.contract.faults import REFUSALS, REFUSED, read_faults
 from conformance.contract.schema import RUNGS
-from conformance.faults.judging import Outcome, judge_fault, smallest
+from conformance.faults.judging import Outcome, judge_fault, judged, smallest
 from conformance.faults.table import cells
+from conformance.findings import Verdict
 
 FAULT = read_faults()[0]
 
@@ -50,3 +52,23 @@ def test_a_refusal_is_an_outcome(tmp_path):
 def test_the_sensitivity_table_holds_the_smallest_sizes():
     sizes = [Outcome(dataclasses.replace(FAULT, smallest=is_smallest)) for is_smallest in (True, False)]
     assert smallest(sizes) == sizes[:1]
+
+
+def test_what_a_partial_rung_lacks_is_not_proven():
+    """Control: a check that breaks otherwise fails, and so does one that has measured a difference before it asks."""
+
+    def absent(judge):
+        """A check."""
+        raise NotRecorded("port recorded sharding in part, without mesh data=8")
+
+    def broken(judge):
+        """A check."""
+        raise KeyError("no such mesh")
+
+    def different(judge):
+        """A check."""
+        judge.same("rows", 1, 2)
+        absent(judge)
+
+    verdicts = [judged("sharding", check, None, None, {}).verdict for check in (absent, broken, different)]
+    assert verdicts == [Verdict.NOT_PROVEN, Verdict.FAIL, Verdict.FAIL]

@@ -43,8 +43,7 @@ def test_lines_are_covered_by_what_they_are_about(overlay):
     assert [line["name"] for line in overlay.lines("adapters", "frozen")] == ["1"]
 
 
-def test_it_knows_what_was_recorded_anew(overlay):
-    assert overlay.recorded == ("adapters", "gradients", "trajectory")
+def test_it_has_what_either_has(overlay):
     assert overlay.has("gradients")
     assert not overlay.has("merge")
 

@@ -155,6 +155,9 @@ CONTROLS: dict[str, Change] = {
     "test_every_run_stays_in_the_envelope": on_mesh("step", "fsdp=8,tp=1", loss=times(1.002)),
     "test_the_step_compiles_once": first("sharding", "warm", compiles=lambda n: n + 1),
     "test_every_leaf_is_split_by_the_rule": on_mesh("leaf", "fsdp=8,tp=1", axes=lambda axes: [None] * len(axes)),
+    "test_activations_are_split_over_the_mesh": every(
+        "sharding", "leaf", where=lambda line: line["group"] == "stream", device_shape=lambda shape: [shape[0] * 2, *shape[1:]]
+    ),
     "test_no_leaf_is_left_out": Change("port", "sharding", "leaf", without_accumulator, lines=True),
     "test_the_references_parameters_are_shards": on_mesh("leaf", "ranks=2", "reference", axes=lambda axes: [None] * len(axes)),
     "test_what_an_axis_does_not_divide_is_named": without_last("sharding", "fallback"),

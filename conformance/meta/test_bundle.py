@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from conformance.contract.bundle import MANIFEST, Bundle, BundleWriter
+from conformance.contract.bundle import MANIFEST, Bundle, BundleWriter, ExchangeWriter
 from conformance.contract.digest import sha256_file
 from conformance.contract.errors import ContractError, NotRecorded
 
@@ -218,3 +218,14 @@ def test_a_missing_array_is_named(bundle):
     """Asking for what was not recorded says so."""
     with pytest.raises(ContractError, match="tokens has no array 'ids'"):
         bundle.array("tokens", "ids")
+
+
+def test_an_exchange_may_be_recorded_with_its_bundle(bundle, tmp_path, recipe, plan):
+    """A recorder that has the peer's bundle already writes both phases at once; without the second there is none (control)."""
+    path = tmp_path / "both"
+    first_phase = BundleWriter(path, stack="reference", recipe=recipe, plan=plan)
+    with first_phase as writer, ExchangeWriter(writer, bundle, plan) as exchange:
+        exchange.array("adapter/logits", np.ones((2, 3, 4), np.float32))
+    assert list(Bundle(path).exchange) == ["adapter/logits"]
+    assert Bundle(path).exchange_peer == sha256_file(bundle.path / MANIFEST)
+    assert not bundle.exchanged

@@ -20,7 +20,7 @@ from conformance.contract.errors import NotRecorded
 from conformance.contract.plan import make_plan
 from conformance.contract.recipe import load_recipe
 from conformance.contract.recipe_writer import write_recipe
-from conformance.faults.run import fixtures
+from conformance.faults.grounds import fixtures
 from conformance.faults.small import write_small
 from conformance.findings import Verdict
 from conformance.pair import Pair, check_pair

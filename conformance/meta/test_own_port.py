@@ -18,8 +18,8 @@ from conformance.contract.errors import ContractError
 from conformance.contract.recipe import load_recipe
 from conformance.contract.recipe_writer import write_recipe
 from conformance.contract.schema import RUNGS
+from conformance.faults.grounds import fixtures
 from conformance.faults.judging import failures
-from conformance.faults.run import fixtures
 from conformance.faults.small import write_small
 from conformance.findings import Verdict, read_findings
 from conformance.meta.synthetic import write_bundle

@@ -15,10 +15,10 @@ from threading import Thread
 from conformance.contract.errors import ContractError
 from conformance.contract.faults import Fault, chosen, of_stack, read_faults
 from conformance.contract.progress import Speaker
+from conformance.faults.grounds import clean_pair, fixtures
 from conformance.faults.judging import Given, alarms
 from conformance.faults.peers import PARTS as PEERS_PARTS
 from conformance.faults.peers import PEERS
-from conformance.faults.run import clean_pair, fixtures
 from conformance.mutants.drawing import draw
 from conformance.mutants.equivalents import are_equivalent, read_equivalents
 from conformance.mutants.judging import Outcome, judge, judge_mutant
@@ -44,8 +44,8 @@ def run_mutants(out: Path, count: int, seed: int, jobs: int, limit: float) -> in
 
 
 def run_faults(out: Path, ids: tuple[str, ...] | None, jobs: int, limit: float) -> int:
-    """The port's faults of the catalogue (or some of them) with the peers' columns."""
-    faults = of_stack(chosen(read_faults(), ids), "port")
+    """The port's faults of the catalogue (or some of them) with the peers' columns; without those that one process can't record."""
+    faults = tuple(fault for fault in of_stack(chosen(read_faults(), ids), "port") if not fault.apart)
     found = judged_all(out, {fault.id: partial(_judge_fault, fault) for fault in faults}, jobs, limit)
     print_faults([found[fault.id] for fault in faults])
     return ALL_PASS if all(found[fault.id].rung for fault in faults) else CHECK_FAILED

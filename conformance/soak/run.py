@@ -13,8 +13,8 @@ from conformance.checks import checks, needs_exchange
 from conformance.children import ENVIRONMENT, run_all, stack_child
 from conformance.contract.bundle import Bundle
 from conformance.contract.recipe import Recipe, load_recipe
+from conformance.faults.grounds import fixtures
 from conformance.faults.judging import judged
-from conformance.faults.run import fixtures
 from conformance.findings import Finding, Verdict
 from conformance.pair import MODULES, Pair, check_pair
 from conformance.soak.drawing import draw_recipe

@@ -6,6 +6,17 @@ from conformance.contract.faults import Fault
 from conformance.contract.seams import Edit, edited, one
 
 DATA, TRAIN, MERGE, ADAPTER = "reference.data", "reference.train", "reference.merge", "reference.adapter"
+# The body of `write_whole` from its first line on.
+WHOLE = """    partial = partial_of(target)
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    write(partial)
+    for path in partial.rglob("*"):
+        _sync(path)
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)
+    _sync(target.parent)
+"""
 
 EDITS: dict[str, tuple[Edit, ...]] = {
     # TRL's default: every token is a target.
@@ -20,6 +31,18 @@ EDITS: dict[str, tuple[Edit, ...]] = {
     "mean of micro-batch means": one(f"{TRAIN}:make_trainer", "token_weighted=token_weighted", 'token_weighted=run.precision == "f64"'),
     "eps": one(f"{TRAIN}:trainer_config", "adam_epsilon=optimizer.eps", "adam_epsilon=VALUE"),
     "data not skipped": one(f"{TRAIN}:trainer_config", "max_steps=", "ignore_data_skip=True, max_steps="),
+    # The first process's rows in every process: inert in a single one, whose micro-batches have one shard.
+    "first shard in every process": one(f"{DATA}:arrange", "for row in shard]", "for row in micro[0]]"),
+    # transformers' default before 5: each process divides by its own targets.
+    "own targets in every process": one(f"{TRAIN}:trainer_config", "max_steps=", "average_tokens_across_devices=False, max_steps="),
+    # accelerate's list of distributed types that FSDP takes over leaves out several processes on CPUs.
+    "not sharded on CPUs": one("reference.sharding:use_sharding", "reach_fsdp_on_cpu()", "pass"),
+    "saved in place": one("reference.saver:write_whole", WHOLE, "    target.mkdir(parents=True, exist_ok=True)\n    write(target)\n"),
+    "read with another alpha": one(
+        f"{ADAPTER}:load_adapter", "return PeftModel.from_pretrained(model, str(folder)).eval()",
+        "found = PeftModel.from_pretrained(model, str(folder)).eval()\n"
+        "        [layer.set_scale('default', VALUE) for layer in lora_layers(found).values()]\n        return found",
+    ),
     "unloaded, not merged": one(f"{MERGE}:merged_weights", "model.merge_and_unload()", "model.unload()"),
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Faults of checkpoints, merging and generation."""
+"""Faults of checkpoints, savers, merging, generation, and of reading the peer's files."""
 
 from conformance.contract.seams import Edit, one
 
@@ -8,14 +8,20 @@ SUM = "(base.astype(np.float32) + self._scale * delta)"
 WRITTEN = "    write_checkpoint(out, merged, like=recipe.checkpoint_dir)\n"
 NOT_ADAPTED = 'if f"{weight}.lora_A" not in self._adapter:'
 
-
-
+SAVED = "    manager.save(step, state,"
+OPENED = "    manager = CheckpointManager("
+LOADER, VALUES = "tpu_impl.adapter:load_adapter", "value for name, value in tensors.items()"
 RESTORED = "    self._shardings = shardings_of("  # once a trainer starts to train, from a checkpoint or anew
 
 
 def _restored(changed: str) -> tuple[Edit]:
     line = f"    if self._train_steps:\n        {changed}\n"
     return one("tpu_impl.train:Trainer.jit_train_and_eval_step", RESTORED, line + RESTORED)
+
+
+def _read(changed: str) -> tuple[Edit]:
+    """Other tensors of an adapter's folder, by their names in it."""
+    return one(LOADER, VALUES, changed)
 
 
 CHECKPOINTS = {
@@ -25,6 +31,16 @@ CHECKPOINTS = {
     "moments not restored": _restored("held[1].write(jax.tree.map(lambda leaf: leaf * (leaf.ndim == 0), held[1].read()))"),
     "adapter restored in bfloat16": _restored(
         "held[0].write(jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16).astype(leaf.dtype), held[0].read()))"
+    ),
+}  # fmt: skip
+SAVERS = {
+    "old save removed first": one(
+        "tpu_impl.saver:save_state", SAVED,
+        "    for old in manager._checkpoint_manager.all_steps():\n        manager._checkpoint_manager.delete(old)\n" + SAVED,
+    ),
+    "unfinished step restored": one(
+        "tpu_impl.saver:load_state", OPENED,
+        f"    for path in run.glob(PARTIAL):\n        path.rename(run / path.name.split('.')[0])\n{OPENED}",
     ),
 }  # fmt: skip
 MERGES = {
@@ -50,4 +66,14 @@ GENERATIONS = {
     ),
     "written token seen late": one(GENERATE, "(steps_L <= at)", "(steps_L < at)"),
 }  # fmt: skip
-EDITS = CHECKPOINTS | MERGES | GENERATIONS
+EXCHANGES = {
+    "peer's B transposed": _read(f'value.T.reshape(value.shape) if ".lora_B" in name else {VALUES}'),
+    "peer's B times": _read(f'np.float32(VALUE) * value if ".lora_B" in name else {VALUES}'),
+    "peer's layer 0 from 1": _read('tensors[name.replace(".layers.0.", ".layers.1.")] for name in tensors'),
+    "peer's names match nothing": one(LOADER, "set_adapter(model, {", "set_adapter(model, get_adapter(model) or {"),
+    "base kept for the peer's merge": one(
+        "tpu_impl.record_after:record_read_files", "peer.folder(merged_folder)", "session.recipe.checkpoint_dir"
+    ),
+    "forced places shifted": one("tpu_impl.generate:forced", "len(prompt) - 1 for", "len(prompt) - 1 + VALUE for"),
+}
+EDITS = CHECKPOINTS | SAVERS | MERGES | GENERATIONS | EXCHANGES

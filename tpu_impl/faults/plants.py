@@ -8,11 +8,11 @@ from functools import partial
 from conformance.contract.faults import Fault
 from conformance.contract.seams import Edit, edited
 from tpu_impl.corrections import Corrections
-from tpu_impl.faults import after, inputs, model, training
+from tpu_impl.faults import after, inputs, meshes, model, training
 from tpu_impl.faults.seams import without
 
 Plant = Callable[[float | None], AbstractContextManager]
-EDITS: dict[str, tuple[Edit, ...]] = inputs.EDITS | model.EDITS | training.EDITS | after.EDITS
+EDITS: dict[str, tuple[Edit, ...]] = inputs.EDITS | model.EDITS | training.EDITS | meshes.EDITS | after.EDITS
 
 
 def _switch(name: str) -> Plant:

@@ -6,6 +6,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
@@ -14,7 +15,7 @@ from conformance.contract.sharding import ONE, Mesh
 from tpu_impl.corrections import ALL
 from tpu_impl.environment import prepare_process
 from tpu_impl.layout import lora_tensors
-from tpu_impl.leaves import leaf, leaves_of, row_shards
+from tpu_impl.leaves import leaf, leaves_of, row_shards, stream_leaves
 from tpu_impl.mesh_run import RUN, Compiles, MeshRun
 from tpu_impl.session import Session
 from tpu_impl.sharding import make_mesh, on_mesh, place_model, place_rows, put
@@ -56,7 +57,16 @@ def about_leaves(session: Session, run: MeshRun) -> dict:
     found = {"leaves": [asdict(one) for one in leaves_of(trainer)], "rows": rows.shard_rows}
     tensor = next(tensor for tensor in lora_tensors(trainer.model) if tensor.name.endswith("q_proj.lora_B"))
     replicated = put(tensor.read().T.reshape(tensor.variable.shape), NamedSharding(run.placed, PartitionSpec()))
+    streams = {"streams": stream_leaves(trainer.model, batch), "free_streams": free_streams(run, trainer, batch)}
+    found |= {name: [asdict(one) for one in leaves] for name, leaves in streams.items()}
     return found | {"dropped": asdict(leaf("adapter", tensor, replicated))}
+
+
+def free_streams(run: MeshRun, trainer, batch: dict) -> list:
+    """Where XLA puts them by itself. A program of its own: what was compiled with the constraints is forgotten."""
+    jax.clear_caches()
+    with on_mesh(run.placed, dataclasses.replace(ALL, constrained_streams=False)):
+        return stream_leaves(trainer.model, batch)
 
 
 def about_widths(session: Session, run: MeshRun, compiles: Compiles) -> dict:

@@ -4,18 +4,20 @@ import dataclasses
 
 import numpy as np
 import pytest
+from tunix.sft.checkpoint_manager import CheckpointManager
 
 from conformance.contract.errors import ContractError
 from conformance.contract.faults import of_stack, read_faults
 from conformance.contract.seams import Edit, edited, function_at
 from tpu_impl import data
 from tpu_impl.corrections import ALL, Corrections
-from tpu_impl.faults.parts import PARTS
+from tpu_impl.faults.apart import KNOWN
 from tpu_impl.faults.plants import EDITS, PLANTS, planted
 from tpu_impl.faults.recording import record_faults
+from tpu_impl.faults.saving import saver_with
+from tpu_impl.saver import checkpointing, restored, save_state, state_of
 
 FAULTS = of_stack(read_faults(), "port")
-SHARDED = {"split_by_rule", "constrained_streams", "whole_rows"}  # not planted yet: their rung takes minutes on every mesh
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
@@ -45,16 +47,32 @@ def test_an_edit_that_finds_nothing_is_an_error():
 
 
 def test_every_part_and_plant_of_the_catalogue_is_known():
-    assert {part for fault in FAULTS for part in fault.records} <= set(PARTS)
+    assert {part for fault in FAULTS for part in fault.records} <= KNOWN
     assert {fault.plant for fault in FAULTS} <= set(PLANTS)
 
 
 def test_every_correction_is_in_the_catalogue():
     off = {fault.correction for fault in FAULTS} - {None}
-    assert off | SHARDED == {field.name for field in dataclasses.fields(Corrections)}
+    assert off == {field.name for field in dataclasses.fields(Corrections)}
 
 
 def test_an_unknown_plant_is_refused(session, tmp_path):
     fault = dataclasses.replace(FAULTS[0], plant="no such plant")
     with pytest.raises(ContractError, match="no such plant"):
         record_faults(session.recipe, tmp_path, [fault], session.progress)
+
+
+def test_a_fault_of_reading_the_peers_files_needs_them(session, tmp_path):
+    fault = next(fault for fault in FAULTS if "merge exchange" in fault.records)
+    with pytest.raises(ContractError, match="--peer"):
+        record_faults(session.recipe, tmp_path, [fault], session.progress)
+
+
+def test_a_saver_process_has_the_fault_and_a_step_that_does_not_load_is_lost(tmp_path):
+    """A step that is not whole is not restored (control), unless the fault is planted in the process that restores."""
+    manager = CheckpointManager(str(tmp_path), checkpointing(1))
+    save_state(manager, 1, state_of(1, 100))
+    manager.close()
+    (tmp_path / "2.orbax-checkpoint-tmp-1" / "model_params").mkdir(parents=True)
+    assert restored(str(tmp_path), 100) == (1, True)
+    assert saver_with("unfinished step restored", None, restored, str(tmp_path), 100) == (0, False)

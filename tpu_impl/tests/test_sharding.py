@@ -18,7 +18,7 @@ from conformance.contract.bundle import Bundle
 from conformance.contract.errors import ContractError
 from conformance.contract.recipe import Sharding, load_recipe
 from conformance.contract.recipe_writer import write_recipe
-from conformance.contract.sharding import MESHES, Mesh, sharding_recipe, split_axes
+from conformance.contract.sharding import MESHES, Mesh, sharding_recipe, split_axes, stream_share
 from conformance.contract.topology import read_topology
 from fixtures.two_layers import cut
 from tpu_impl.abstract import RANK, abstract_leaves, topology_31b
@@ -114,6 +114,13 @@ def test_every_leaf_lies_where_the_contract_says(small, answers):
     dropped = answers["dropped"]
     assert dropped["axes"] == [None, None]
     assert dropped["device_shape"] == dropped["shape"]
+
+
+def test_every_activation_lies_over_the_mesh(answers):
+    """Residual stream, keys and logits; without the constraints XLA computes all rows on every device (control)."""
+    for leaf in answers["streams"]:
+        assert leaf["device_shape"] == stream_share(leaf["shape"], Mesh(4, 2)), leaf
+    assert any(leaf["device_shape"][0] == leaf["shape"][0] for leaf in answers["free_streams"])
 
 
 def test_tunixs_own_notes_do_not_fit(answers):

@@ -1,0 +1,30 @@
+"""Who records what: each fault has one recorder, with the recipe that it is planted in."""
+
+from pathlib import Path
+
+from conformance.contract.faults import read_faults
+from conformance.faults.grounds import folder_of_ground, needed
+from conformance.faults.run import folder_of, shares
+
+FAULTS = read_faults()
+JOBS = 2
+OUT = Path("out")
+
+
+def test_every_fault_has_one_recorder():
+    found = [fault for share in shares(FAULTS, JOBS).values() for fault in share]
+    assert sorted(fault.id for fault in found) == sorted(fault.id for fault in FAULTS)
+
+
+def test_faults_on_meshes_have_a_recorder_and_a_recipe_of_their_own():
+    for fault in FAULTS:
+        folder = folder_of(OUT, FAULTS, fault, JOBS).name
+        assert folder.endswith("meshes") == fault.on_meshes
+        assert fault.stack in folder
+    assert folder_of_ground(OUT, True) != folder_of_ground(OUT, False)
+
+
+def test_only_the_recipes_that_are_needed_are_recorded():
+    """Control: without a fault on meshes nobody waits for their clean pair."""
+    assert needed(FAULTS) == [False, True]
+    assert needed(tuple(fault for fault in FAULTS if not fault.on_meshes)) == [False]
