@@ -175,6 +175,9 @@ def test_the_references_parameters_are_shards(judge, reference, plan):
 
 def test_what_an_axis_does_not_divide_is_named(judge, port, plan, recipe):
     """Dimensions that stay whole are those that the rule names; rows that cannot be split are refused."""
+    for line in port.lines("sharding", "refusals"):
+        judge.same(f"refused: {line['case']}", line["refused"], True)
+    judge.at_least("refusals tried", len(port.lines("sharding", "refusals")), 1)
     weights = plan.topology.adapted(recipe.adapter.targets)
     adapters = tuple(f"{weight.name}.lora_{side}" for weight in weights for side in "AB")
     for mesh in tried(port):
@@ -182,9 +185,6 @@ def test_what_an_axis_does_not_divide_is_named(judge, port, plan, recipe):
         found = {(line["name"], line["dim"], line["size"], line["axis"], line["parts"]) for line in lines}
         rule = fallbacks(plan.topology, mesh, (*plan.topology.tensors, *adapters))
         judge.same(mesh.name, found, {(one.tensor, one.dim, one.size, one.axis, one.parts) for one in rule})
-    for line in port.lines("sharding", "refusals"):
-        judge.same(f"refused: {line['case']}", line["refused"], True)
-    judge.at_least("refusals tried", len(port.lines("sharding", "refusals")), 1)
 
 
 def test_some_dimension_is_not_divided(judge, port):

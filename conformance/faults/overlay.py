@@ -52,7 +52,7 @@ class Overlay:
 
     def lines(self, rung: str, series: str) -> list[dict]:
         anew, fields = self._faulty.lines(rung, series), PARTLY.get((rung, series), ())
-        if (rung, series) in self._whole:
+        if (rung, series) in self._whole or (anew and not fields):
             return anew
         about = {tuple(line[name] for name in fields) for line in anew}
         return [line for line in self._clean.lines(rung, series) if tuple(line[name] for name in fields) not in about] + anew

@@ -60,7 +60,6 @@ PLACES = {
         "tunix.sft.peft_trainer:PeftTrainer._shard_optimizer", "optimizer_state, optimizer_pspecs",
         "optimizer_state, jax.sharding.PartitionSpec()",
     ),
-    "outputs not placed": one("tpu_impl.train:Trainer._step", "nnx.as_pure(grads), self._shardings)", "nnx.as_pure(grads), None)"),
     "a new optimizer object every step": one(
         "tpu_impl.train:Trainer._step", "apply_gradients(self.optimizer.tx,",
         "apply_gradients(__import__('copy').copy(self.optimizer.tx),",
