@@ -53,6 +53,18 @@ def apply(
     return Applied(update, new_m, new_v, terms, update_terms, norm, factor)
 
 
+def sensitivity(m: np.ndarray, v: np.ndarray, g: np.ndarray, step: int, o: Optimizer) -> np.ndarray:
+    """How far an element's update moves with its gradient, as a multiple of the learning rate: much where v is small.
+
+    `m` and `v` after the step, `g` clipped, all float64 of one shape; `step` counts from 1.
+    """
+    c1, c2 = 1 - o.beta1**step, 1 - o.beta2**step
+    root = np.sqrt(v / c2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        by_v = np.where(root > 0, (1 - o.beta2) * g / (c2 * root), 0.0)
+    return np.abs((1 - o.beta1) / c1 / (root + o.eps) - m / c1 / np.square(root + o.eps) * by_v)
+
+
 def flat(tensors: Tensors) -> np.ndarray:
     """All tensors in name order, float64 [n]."""
     return np.concatenate([np.asarray(tensors[name], np.float64).ravel() for name in sorted(tensors)])

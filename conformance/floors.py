@@ -1,11 +1,15 @@
 """The reference's own rounding as a floor for the port's: what *gradients* and *one_step* are judged by."""
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
+from scipy import stats
 
 from conformance.compare import error_shape, rms_error
 from conformance.contract.bundle import Bundle
+
+FALSE_ALARM = 1e-6  # of one tensor; a recipe has some hundreds, the soak forty recipes
 
 
 def float32_floors(reference: Bundle, rung: str, exact: dict[str, np.ndarray]) -> dict[str, float]:
@@ -17,13 +21,36 @@ def float32_floors(reference: Bundle, rung: str, exact: dict[str, np.ndarray]) -
     return floors
 
 
-def judge_tensors(judge, reference: Bundle, rung: str, mine: dict[str, np.ndarray], exact: dict[str, np.ndarray], limits) -> None:
-    """Every tensor of the port is as close to the float64 oracle as the reference's worst sample, times the arithmetic factor."""
+def alike(variances: np.ndarray) -> float:
+    """How many equally large errors scatter as much as errors of these variances do: few where one element is far above the others."""
+    variances = np.asarray(variances, np.float64)
+    return float(np.square(variances.sum()) / np.square(variances).sum()) if variances.any() else float(variances.size)
+
+
+def chance_factor(elements: float, samples: int) -> float:
+    """What chance alone may make of an rms error of so many elements, over the rms of `samples` others: the root of F's quantile.
+
+    1.25 at 1,000 elements, 2.5 at 10: of a small tensor, or of one where an element with a tiny v has all of the error, five samples
+    say little about a sixth.
+    """
+    return math.sqrt(stats.f.isf(FALSE_ALARM, elements, samples * elements))
+
+
+def judge_tensors(
+    judge, reference: Bundle, rung: str, mine: dict[str, np.ndarray], exact: dict[str, np.ndarray], limits,
+    elements: Mapping[str, float] | None = None,
+) -> None:  # fmt: skip
+    """Every tensor of the port is as close to the float64 oracle as the reference's worst sample, times the arithmetic factor.
+
+    `elements`: how many elements of a tensor count (`alike`); all, where it says nothing.
+    """
     judge.same("tensors", set(mine), set(exact))
-    factor, floors = limits["arithmetic"].value, float32_floors(reference, rung, exact)
+    floors, elements = float32_floors(reference, rung, exact), elements or {}
+    samples = 1 + len({line["sample"] for line in reference.lines(rung, "floor")})
     for name in [name for name in exact if name in mine]:
         error, shape = rms_error(mine[name], exact[name]), error_shape(mine[name], exact[name])
-        most = f"at most {factor} x {floors[name]:.3g}"
+        factor = max(limits["arithmetic"].value, chance_factor(elements.get(name, exact[name].size), samples))
+        most = f"at most {factor:.2g} x {floors[name]:.3g}"
         judge.within(name, error, factor * floors[name], expected=most, got=error, shape=shape)
 
 

@@ -4,9 +4,10 @@ import re
 
 import numpy as np
 
-from conformance.compare import rms, rms_error
+from conformance.adamw import clip_factor, global_norm, sensitivity
+from conformance.compare import rms, rms_error, ulp
 from conformance.contract.draws import warm_state
-from conformance.floors import judge_scalar, judge_tensors, scalar_floors
+from conformance.floors import alike, float32_floors, judge_scalar, judge_tensors, scalar_floors
 
 
 def recorded(bundle, precision: str) -> dict[str, np.ndarray]:
@@ -18,11 +19,38 @@ def group(name: str) -> str:
     return re.search(r"lora_[AB](\.[mv])?$", name).group()
 
 
-def test_every_tensor_is_as_exact_as_the_references(judge, reference, port, limits):
+def test_every_tensor_is_as_exact_as_the_references(judge, reference, port, plan, recipe, limits):
     """After one warm step A, B and both moments are as close to the float64 oracle as the reference's."""
-    judge.measure_in("rms error, reference's x 1.5")
+    judge.measure_in("rms error, reference's x 1.5 or more where few elements count")
     mine, exact = recorded(port, "f32"), recorded(reference, "f64")
-    judge_tensors(judge, reference, "one_step", mine, exact, limits)
+    elements = {} if reference.large else _elements(reference, plan, recipe, exact)
+    judge_tensors(judge, reference, "one_step", mine, exact, limits, elements)
+
+
+def _elements(reference, plan, recipe, exact: dict[str, np.ndarray]) -> dict[str, float]:
+    """Tensor -> how many of its elements count, at the least: an error of the gradient moves parameters with a tiny v most, and v where
+    the gradient is large. The error itself may be of one size, or grow with the gradient.
+    """
+    grads, optimizer = reference.arrays("gradients", "f64/"), recipe.optimizer
+    factor = clip_factor(global_norm(grads), optimizer.clip_norm)
+    warm = warm_state(recipe, plan.topology.adapted(recipe.adapter.targets))
+    rate, floors, found = plan.learning_rates[warm.step], float32_floors(reference, "gradients", grads), {}
+    for name, grad in grads.items():
+        m, v, g = exact[f"{name}.m"], exact[f"{name}.v"], factor * grad
+        moved = rate * sensitivity(m, v, g, warm.step + 1, optimizer)
+        for off in (factor * floors[name], factor * floors[name] * g / rms(g)):
+            few = {
+                name: alike(np.square(moved * off) + _rounding(exact[name])),
+                f"{name}.m": alike(np.square((1 - optimizer.beta1) * off) + _rounding(m)),
+                f"{name}.v": alike(np.square(2 * (1 - optimizer.beta2) * g * off) + _rounding(v)),
+            }
+            found |= {key: min(count, found.get(key, count)) for key, count in few.items()}
+    return found
+
+
+def _rounding(values: np.ndarray) -> np.ndarray:
+    """Variance of one rounding to float32."""
+    return np.square(ulp(values, np.dtype(np.float32))) / 12
 
 
 def test_the_norm_before_clipping_is_as_exact_as_the_references(judge, reference, port, limits):

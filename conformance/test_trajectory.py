@@ -28,7 +28,7 @@ def test_the_run_is_long_enough(judge, stacks, plan):
 
 
 def test_coupled_runs_stay_in_the_envelope(judge, reference, port, limits):
-    """Step by step, loss and gradient norm stay within the spread of reference runs that differ by 2 ulp at the start."""
+    """Step by step, loss and gradient norm stay within the spread of reference runs that start 2 ulp apart or sum in another order."""
     judge.measure_in("relative deviation from the float64 run")
     for name in CURVES:
         limit = envelope_limit(reference, name, limits)
@@ -41,7 +41,7 @@ def test_the_reference_stays_in_its_own_envelope(judge, reference, limits):
     """The reference's unperturbed run lies in the envelope of its perturbed ones."""
     judge.measure_in("relative deviation from the float64 run")
     for name in CURVES:
-        limit = envelope_limit(reference, name, limits)
+        limit = envelope_limit(reference, name, limits, plain=False)
         errors = deviation(series(reference, "f32", name), series(reference, "f64", name))
         for step, (error, most) in enumerate(zip(errors, limit, strict=True)):
             judge.within(f"{name}, step {step}", error, most)

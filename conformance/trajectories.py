@@ -25,19 +25,23 @@ def deviation(values: np.ndarray, truth: np.ndarray) -> np.ndarray:
     return np.abs(values / truth - 1)
 
 
-def envelope(reference: Bundle, name: str) -> np.ndarray:
-    """Running maximum over the perturbed reference runs of their deviation from the float64 run, [steps]."""
+def envelope(reference: Bundle, name: str, *, plain: bool = True) -> np.ndarray:
+    """Running maximum over reference runs of their deviation from the float64 run, [steps]: the perturbed ones, and the plain one.
+
+    The plain run accumulates as the recipe does, the perturbed ones don't: it alone shows what another order of summation does.
+    """
     truth = series(reference, "f64", name)
-    errors = [deviation(series(reference, run, name), truth) for run in runs(reference, "perturbed-")]
+    names = [*runs(reference, "perturbed-"), *(["f32"] if plain else [])]
+    errors = [deviation(series(reference, run, name), truth) for run in names]
     return running_max(np.max(errors, axis=0))
 
 
-def envelope_limit(reference: Bundle, name: str, limits) -> np.ndarray:
+def envelope_limit(reference: Bundle, name: str, limits, *, plain: bool = True) -> np.ndarray:
     """Largest allowed deviation, [steps]: the envelope times its factor, never below the rounding of one float32 loss.
 
     At step 0, with B = 0, all perturbed runs are one run: their spread is a single rounding error.
     """
-    return np.maximum(limits["envelope"].value * envelope(reference, name), limits["loss_rounding"].value)
+    return np.maximum(limits["envelope"].value * envelope(reference, name, plain=plain), limits["loss_rounding"].value)
 
 
 def tenth(steps: int) -> int:
