@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from conformance.contract.bundle import MANIFEST, Bundle
+from conformance.contract.bundle import EXCHANGE, MANIFEST, Bundle
 from conformance.contract.digest import canonical_json, sha256_file, sha256_json, sha256_tree
 from conformance.contract.errors import ContractError
 from conformance.contract.levels import Level, level_for
@@ -22,6 +22,7 @@ from conformance.tolerances import FILE as TOLERANCES
 
 NAME = "certificate.json"
 FORMAT = 1
+ADDED = (EXCHANGE, "serving")  # folders that join a whole bundle, each with a manifest of its own
 DATE = "date"  # the one value that two certificates of the same work may differ in
 
 
@@ -124,11 +125,11 @@ def _values(findings: Sequence[Finding], reference: Bundle, port: Bundle, level:
 
 
 def _side(bundle: Bundle) -> dict:
-    """A bundle by its manifest's digest, which covers every file in it, and by that of its second phase."""
-    exchange = bundle.path / "exchange" / MANIFEST
+    """A bundle by its manifest's digest, which covers every file in it, and by those of what was added to it later."""
+    added = {name: bundle.path / name / MANIFEST for name in ADDED}
     return {
         "manifest_sha256": sha256_file(bundle.path / MANIFEST),
-        "exchange_sha256": sha256_file(exchange) if exchange.is_file() else "",
+        **{f"{name}_sha256": sha256_file(path) if path.is_file() else "" for name, path in added.items()},
         "code_sha256": bundle.manifest.get("code_sha256", ""),
         "device": _device(bundle),
         "versions": bundle.manifest.get("versions", {}),

@@ -49,6 +49,15 @@ def test_both_servers_are_set_alike(judge, reference, port):
         judge.same(name, mine.get(name), theirs.get(name))
 
 
+def test_the_prompt_is_counted_as_sent(judge, stacks):
+    """The server says that it was given the ids that were sent, and counts as many; nothing is added or encoded again."""
+    for bundle in stacks:
+        for line in bundle.lines("serving", "reply"):
+            where = f"{bundle.stack}, {line['of']}, prompt {line['prompt']}"
+            judge.same(where, line["prompt_tokens"], line["sent_tokens"])
+            judge.same(f"{where}, ids", line["same_prompt_ids"], True)
+
+
 def test_served_choices_follow_the_token_rule(judge, stacks, reference, plan, limits):
     """Forced on the stack's own float32 ids, the server's choice differs only where two tokens are nearly tied."""
     for bundle in stacks:
@@ -127,15 +136,6 @@ def test_a_full_batch_changes_nothing(judge, stacks, reference, plan, limits):
         for key in ("logprobs", "probe_logprobs"):
             a, b = (wide(served(bundle, f"{mode}/{key}")) for mode in MODES)
             judge.within(f"{bundle.stack}, {key}", np.abs(a - b).max(), limit)
-
-
-def test_the_prompt_is_counted_as_sent(judge, stacks):
-    """The server says that it was given the ids that were sent, and counts as many; nothing is added or encoded again."""
-    for bundle in stacks:
-        for line in bundle.lines("serving", "reply"):
-            where = f"{bundle.stack}, {line['of']}, prompt {line['prompt']}"
-            judge.same(where, line["prompt_tokens"], line["sent_tokens"])
-            judge.same(f"{where}, ids", line["same_prompt_ids"], True)
 
 
 def test_the_chat_path_makes_the_trainings_ids(judge, stacks, plan):

@@ -11,6 +11,8 @@ from conformance.contract.bundle import BundleWriter
 from conformance.contract.errors import ContractError
 from conformance.contract.toml_records import read_record
 
+RECORDERS = ("port", "reference")  # stacks that record their faults in processes of their own
+BENCH = "bench"  # the rung of what a client or a sweep does wrong: seen by checks of the run itself
 CATALOGUE = Path(__file__).parents[1] / "faults" / "catalogue.toml"
 REFUSED = "refused"  # instead of a check: the stack itself refuses to record the rung, and says why
 REFUSALS = "refused.jsonl"  # in the recorder's folder: id, rung, error
@@ -42,9 +44,14 @@ class Fault:
     rung: str
     check: str  # the first that must fail
     value: float | None = None  # size of a variant
-    stack: Literal["port", "reference"] = "port"
-    start: Literal["shared", "own"] = "shared"  # "own": changes the model or what is compiled, so it needs a start of its own
+    stack: Literal["port", "reference", "server", "client"] = "port"  # server: of the rung serving; client: measures servers
+    start: Literal["shared", "own"] = "shared"  # "own": changes the model, what is compiled or served: needs a start of its own
     smallest: bool = False  # the smallest size of its kind that is known to be caught: a line of the sensitivity table
+
+    @property
+    def side(self) -> str:
+        """Of the pair, where its recordings belong."""
+        return "port" if self.stack == "server" else self.stack
 
     @property
     def correction(self) -> str | None:
@@ -89,9 +96,9 @@ def chosen(faults: tuple[Fault, ...], ids: tuple[str, ...] | None) -> tuple[Faul
     return tuple(fault for fault in faults if ids is None or fault.id in ids)
 
 
-def of_stack(faults: tuple[Fault, ...], stack: str) -> tuple[Fault, ...]:
-    """Those that are planted into `stack`."""
-    return tuple(fault for fault in faults if fault.stack == stack)
+def of_stack(faults: tuple[Fault, ...], *stacks: str) -> tuple[Fault, ...]:
+    """Those that are planted into one of `stacks`."""
+    return tuple(fault for fault in faults if fault.stack in stacks)
 
 
 def check_known(faults: Iterable[Fault], parts: Collection[str], plants: Collection[str]) -> None:

@@ -12,7 +12,7 @@ VALUE = "VALUE"  # stands for the size of a variant in an edit
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """`old`, found exactly once in the source of `place` (module:function or module:Class.method), becomes `new`."""
+    """`old`, found exactly once in the source of `place` (module:function, module:Class.method or .property), becomes `new`."""
 
     place: str
     old: str
@@ -42,7 +42,7 @@ def function_at(place: str):
     found = importlib.import_module(module)
     for name in path.split("."):
         found = getattr(found, name)
-    return inspect.unwrap(found)
+    return inspect.unwrap(found.fget if isinstance(found, property) else found)
 
 
 def _changed(function, edit: Edit, value: float | None):

@@ -8,11 +8,14 @@ from conformance.entry import command_parser, exit_code_of
 from conformance.faults import run
 
 EPILOG = """examples:
-  python -m conformance.faults --out faults-out                          everything: about a quarter of an hour on two cores
+  python -m conformance.faults --out faults-out                          everything: about a quarter of an hour on two cores, and
+                                                                         eight starts of a server where PARITY_VLLM_PYTHON has vLLM
   python -m conformance.faults --out faults-out --ids alpha-1-percent    one fault; the clean bundles in --out are kept
+  python -m conformance.faults --out faults-out --ids sent-again         one of a client or a sweep: seconds, nothing is recorded
   python -m conformance.faults --out faults-1 --seed 1                   how well causes are named on recordings never seen
 
-Exit codes: 0 every fault was caught where the catalogue says; 1 one was not; 2 bad input."""
+Exit codes: 0 every fault was caught where the catalogue says; 1 one was not; 2 bad input;
+3 no vLLM here, so the faults of a server were not planted."""
 
 
 def parser() -> argparse.ArgumentParser:

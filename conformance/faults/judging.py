@@ -26,6 +26,7 @@ class Outcome:
     used_percent: float | None = None  # of the limit; None for exact checks
     where: str = ""
     findings: tuple[Finding, ...] = ()  # of every check of that rung
+    not_proven: str = ""  # why it could not be planted here
 
     @property
     def as_expected(self) -> bool:
@@ -34,7 +35,7 @@ class Outcome:
     @property
     def not_run(self) -> tuple[str, ...]:
         """Rungs after the one that failed: the ladder says `not run` of them."""
-        return RUNGS[RUNGS.index(self.rung) + 1 :] if self.rung else ()
+        return RUNGS[RUNGS.index(self.rung) + 1 :] if self.rung in RUNGS else ()
 
 
 def judge_fault(fault: Fault, pair: Pair, recordings: Path, given: Given) -> Outcome:
@@ -44,8 +45,8 @@ def judge_fault(fault: Fault, pair: Pair, recordings: Path, given: Given) -> Out
         finding = Finding(refused["rung"], REFUSED, "The stack records the rung.", Verdict.FAIL, reason=refused["error"])
         return Outcome(fault, refused["rung"], REFUSED, where=refused["error"], findings=(finding,))
     clean = {"reference": pair.reference, "port": pair.port}
-    overlay = Overlay(clean[fault.stack], Bundle(recordings / fault.id), fault.records)
-    sides = clean | {fault.stack: overlay}
+    overlay = Overlay(clean[fault.side], Bundle(recordings / fault.id), fault.records)
+    sides = clean | {fault.side: overlay}
     findings = first_failing_rung(sides["reference"], sides["port"], given, rung_of(fault.records[0]))
     first = next((one for one in findings if one.verdict is Verdict.FAIL), None)
     return Outcome(fault, first.rung, first.check, first.used_percent, first.where, findings) if first else Outcome(fault)

@@ -1,29 +1,31 @@
 """Plants, records, judges: the clean pair once, the faults in long-lived recorders, then one outcome a fault."""
 
+import dataclasses
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.children import run_all, stack_child
 from conformance.contract.errors import ContractError
-from conformance.contract.faults import Fault, chosen, of_stack, read_faults
+from conformance.contract.faults import RECORDERS, Fault, chosen, of_stack, read_faults
+from conformance.contract.progress import Speaker
 from conformance.contract.recipe import load_recipe
-from conformance.contract.schema import RUNGS
 from conformance.faults.grounds import Ground, folder_of_ground, grounds
 from conformance.faults.judging import Outcome, alarms, judge_fault
+from conformance.faults.serving.client import theatre
+from conformance.faults.serving.server import record_server_faults, serve_clean, why_not
 from conformance.faults.small import write_small
 from conformance.faults.table import print_diagnosis, print_tables
 from conformance.matching import signature_of
 from conformance.pair import MODULES
 from conformance.signatures import FILE as SIGNATURES
 from conformance.signatures import read_signatures, recipe_of_signatures, write_signatures
-from conformance.summary import ALL_PASS, CHECK_FAILED
+from conformance.summary import ALL_PASS, CHECK_FAILED, NOT_DECIDED
 
 RECORDINGS, ON_MESHES = "recordings", "meshes"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Options:
     """`ids` None: every fault. `recorded`: judge what lies in `out`, record no fault. `seed`: of a recipe of its own, for evidence that
     no signature has seen.
@@ -38,28 +40,63 @@ class Options:
 
 
 def run(options: Options) -> int:
-    out, jobs = options.out, options.jobs
-    faults = chosen(read_faults(), options.ids)
+    out, wanted = options.out, chosen(read_faults(), options.ids)
     if options.write_signatures and options.ids:
         raise ContractError("--write-signatures writes those of all faults: leave out --ids")
     out.mkdir(parents=True, exist_ok=True)
-    clean = grounds(out, faults, options.seed)
+    clients, others = of_stack(wanted, "client"), of_stack(wanted, *RECORDERS, "server")
+    outcomes, found = _of_the_ladder(options, others) if others else ([], [])
+    if clients:
+        with theatre() as stage:
+            found += stage.alarms(clients)
+            outcomes += [stage.outcome(fault) for fault in clients]
+    print_tables(outcomes, found)
+    if others:
+        _diagnose(options, [one for one in outcomes if one.fault.stack in RECORDERS])
+    return _code(outcomes, found)
+
+
+def _code(outcomes: list[Outcome], found: list[str]) -> int:
+    if found or any(not one.as_expected and not one.not_proven for one in outcomes):
+        return CHECK_FAILED
+    return NOT_DECIDED if any(one.not_proven for one in outcomes) else ALL_PASS
+
+
+def _of_the_ladder(options: Options, faults: tuple[Fault, ...]) -> tuple[list[Outcome], list[str]]:
+    """(outcomes, false alarms) of those that are judged by the ladder's checks."""
+    out, jobs, served = options.out, options.jobs, of_stack(faults, "server")
+    clean, missing = grounds(out, faults, options.seed), _why_not_served(options) if served else ""
+    if served and not missing and not options.recorded:
+        clean[False] = dataclasses.replace(clean[False], pair=serve_clean(out, clean[False].pair))
     found = [alarm for ground in clean.values() for alarm in alarms(ground.pair, ground.given)]
     if not options.recorded:
-        record(out, faults, jobs)
-    outcomes = [judged(fault, clean, folder_of(out, faults, fault, jobs)) for fault in faults]
-    print_tables(outcomes, found)
-    recipe = load_recipe(write_small(out, options.seed)).digest
+        record(out, of_stack(faults, *RECORDERS), jobs)
+        if served and not missing:
+            pair, given = clean[False].pair, clean[False].given
+            record_server_faults(pair.port, given["plan"], recordings_of(out, "server"), served, Speaker("faults"))
+    return [judged(fault, clean, folder_of(out, faults, fault, jobs), missing) for fault in faults], found
+
+
+def _why_not_served(options: Options) -> str:
+    """Why faults of a server can't be judged; empty: they can."""
+    if not options.recorded:
+        return why_not()
+    return "" if recordings_of(options.out, "server").is_dir() else f"no faults of a server were recorded in {options.out}"
+
+
+def _diagnose(options: Options, outcomes: list[Outcome]) -> None:
+    recipe = load_recipe(write_small(options.out, options.seed)).digest
     if options.write_signatures:
         write_signatures(SIGNATURES, recipe, {one.fault.id: signature_of(one.findings) for one in outcomes})
         read_signatures.cache_clear()
         recipe_of_signatures.cache_clear()
     print_diagnosis(outcomes, recipe)
-    return ALL_PASS if not found and all(outcome.as_expected for outcome in outcomes) else CHECK_FAILED
 
 
-def judged(fault: Fault, clean: dict[bool, Ground], recordings: Path) -> Outcome:
-    """Against the clean pair of the recipe that it was planted in."""
+def judged(fault: Fault, clean: dict[bool, Ground], recordings: Path, missing: str = "") -> Outcome:
+    """Against the clean pair of the recipe that it was planted in. `missing`: why there is no server."""
+    if fault.stack == "server" and missing:
+        return Outcome(fault, not_proven=missing)
     ground = clean[fault.on_meshes]
     return judge_fault(fault, ground.pair, recordings, ground.given)
 
@@ -99,7 +136,8 @@ def recordings_of(out: Path, name: str) -> Path:
 
 def a_third(faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
     """A third of each rung's, so that every rung has some: of those that share a start, which is quicker, where they are enough."""
-    return tuple(fault for rung in RUNGS for fault in _third([one for one in faults if one.rung == rung]))
+    rungs = dict.fromkeys(fault.rung for fault in faults)
+    return tuple(fault for rung in rungs for fault in _third([one for one in faults if one.rung == rung]))
 
 
 def _third(faults: list[Fault]) -> list[Fault]:
@@ -111,5 +149,7 @@ def _third(faults: list[Fault]) -> list[Fault]:
 
 
 def folder_of(out: Path, faults: tuple[Fault, ...], fault: Fault, jobs: int) -> Path:
-    """Where `record` has put it."""
+    """Where it was recorded."""
+    if fault.stack == "server":
+        return recordings_of(out, "server")
     return recordings_of(out, next(name for name, share in shares(faults, jobs).items() if fault in share))

@@ -20,8 +20,11 @@ def print_tables(outcomes: list[Outcome], alarms: list[str]) -> None:
         console.print(Text(f"false alarm without a fault: {alarm}", style=STYLES[False]))
     console.print(_table("planted faults", outcomes))
     console.print(_table("the smallest size of its kind that is caught", smallest(outcomes)))
-    missed = [outcome.fault.id for outcome in outcomes if not outcome.as_expected]
-    console.print(Text(f"{len(outcomes) - len(missed)} of {len(outcomes)} faults caught where the catalogue says"))
+    open_ = [outcome for outcome in outcomes if outcome.not_proven]
+    missed = [outcome.fault.id for outcome in outcomes if not outcome.as_expected and not outcome.not_proven]
+    console.print(Text(f"{len(outcomes) - len(missed) - len(open_)} of {len(outcomes)} faults caught where the catalogue says"))
+    if open_:
+        console.print(Text(f"NOT PROVEN: {len(open_)}: {open_[0].not_proven}", style="yellow"))
     if missed:
         console.print(Text(f"not so: {', '.join(missed)}", style=STYLES[False]))
 
@@ -48,6 +51,8 @@ def _table(title: str, outcomes: Iterable[Outcome]) -> Table:
 
 
 def cells(outcome: Outcome) -> tuple[str, ...]:
+    if outcome.not_proven:
+        return outcome.fault.id, "NOT PROVEN", "", "", "", outcome.not_proven
     caught = f"{outcome.rung} / {outcome.check}" if outcome.rung else "not caught"
     used = "" if outcome.used_percent is None else f"{outcome.used_percent:.4g}"
     expected = "yes" if outcome.as_expected else f"no: {outcome.fault.rung} / {outcome.fault.check}"

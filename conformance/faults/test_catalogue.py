@@ -6,12 +6,14 @@ import pytest
 
 from conformance.checks import checks
 from conformance.contract.errors import ContractError
-from conformance.contract.faults import MESHES, REFUSED, chosen, read_faults
+from conformance.contract.faults import BENCH, MESHES, RECORDERS, REFUSED, chosen, of_stack, read_faults
 from conformance.contract.schema import RUNGS
+from conformance.contract.serving.recorder import RUNG
 from conformance.faults.grounds import RECORDED
 from conformance.faults.run import a_third
 
 FAULTS = read_faults()
+LADDER = tuple(fault for fault in FAULTS if fault.stack != "client")
 CHECKS = checks()
 LEAST = 60
 
@@ -22,16 +24,17 @@ def test_ids_are_unique():
 
 def test_there_are_many_and_every_rung_has_some():
     assert len(FAULTS) >= LEAST
-    assert {fault.rung for fault in FAULTS} == {*RECORDED, MESHES}
+    assert {fault.rung for fault in of_stack(FAULTS, *RECORDERS)} == {*RECORDED, MESHES}
+    assert {fault.stack: fault.rung for fault in of_stack(FAULTS, "server", "client")} == {"server": RUNG, "client": BENCH}
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
+@pytest.mark.parametrize("fault", LADDER, ids=lambda fault: fault.id)
 def test_the_check_is_one_of_the_rungs(fault):
     assert fault.check == REFUSED or CHECKS[fault.check][0] == fault.rung
     assert not CHECKS.get(fault.check) or not (CHECKS[fault.check][1].__doc__ or "").startswith("Control") or fault.rung == "trajectory"
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
+@pytest.mark.parametrize("fault", LADDER, ids=lambda fault: fault.id)
 def test_parts_are_recorded_in_the_ladders_order(fault):
     """The fault's own rung is among those recorded anew."""
     rungs = [part.split()[0] for part in fault.records]

@@ -4,7 +4,7 @@ import pytest
 
 from conformance.causes import Cause, likely_causes
 from conformance.contract.errors import ContractError
-from conformance.contract.faults import read_causes, read_faults
+from conformance.contract.faults import RECORDERS, of_stack, read_causes, read_faults
 from conformance.contract.recipe import load_recipe
 from conformance.faults import diagnosis
 from conformance.faults.__main__ import main
@@ -14,7 +14,7 @@ from conformance.faults.small import write_small
 from conformance.meta.synthetic import failing_finding
 from conformance.signatures import FILE, read_signatures, recipe_of_signatures
 
-FAULTS = {fault.id: fault for fault in read_faults()}
+FAULTS = {fault.id: fault for fault in of_stack(read_faults(), *RECORDERS)}
 MOST_BYTES = 200_000
 
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from conformance.contract.faults import read_faults
+from conformance.contract.faults import RECORDERS, of_stack, read_faults
 from conformance.faults.grounds import grounds
 from conformance.faults.judging import alarms
 from conformance.faults.run import a_third, folder_of, judged, record
 
 JOBS = 2
-FAULTS = a_third(read_faults())
+FAULTS = a_third(of_stack(read_faults(), *RECORDERS))
 
 
 @pytest.fixture(scope="module")

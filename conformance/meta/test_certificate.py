@@ -6,6 +6,7 @@ import json
 import pytest
 
 from conformance.certificate import NAME, Certificate, Refusal, certify, read_certificate, verify, write_certificate
+from conformance.contract.bundle import Bundle, RungWriter
 from conformance.contract.errors import ContractError
 from conformance.contract.levels import L0, L1, L2, device_kind, level_for
 from conformance.findings import Verdict
@@ -97,6 +98,16 @@ def test_a_certificate_does_not_hold_for_another_run(recipe, bundles, certified)
     values = read_certificate(certified)
     certified.write_text(json.dumps(values | {"level": "L2"}))
     assert verify(certified, passing_findings(), *bundles, recipe) == ("level is not what the certificate says",)
+
+
+def test_answers_of_another_server_are_seen(recipe, plan, tmp_path):
+    """Control: the rung serving recorded anew joins a bundle whose own manifest stays as it was."""
+    pair = tuple(write_bundle(tmp_path / stack, stack, recipe, plan) for stack in ("reference", "port"))
+    certified = write_certificate(tmp_path, certify(passing_findings(), *pair, recipe, deselected=False))
+    assert verify(certified, passing_findings(), *pair, recipe) == ()
+    with RungWriter(pair[1], "serving", plan) as writer:
+        writer.not_recorded("no vLLM here")
+    assert verify(certified, passing_findings(), pair[0], Bundle(pair[1].path), recipe) == ("port is not what the certificate says",)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 0}'])

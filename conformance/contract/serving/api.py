@@ -22,7 +22,7 @@ LABEL = re.compile(r'(\w+)="([^"]*)"')
 class Reply:
     """New ids and their log-probabilities; of the prompt's tokens but the first the log-probability, and the likeliest id there.
 
-    Counts are the server's own (`usage`); `prompt_ids` are the ids that it says it was given.
+    Counts are the server's own (`usage`); `prompt_ids` are the ids that it says it was given, and the prompt's values are theirs.
     """
 
     ids: list[int]
@@ -57,12 +57,13 @@ class Api:
         asked = {"prompt": sent, "max_tokens": new_tokens, "temperature": 0, "logprobs": 0, "prompt_logprobs": 1}
         answer = self._post("/v1/completions", asked | {"return_token_ids": True})
         choice, usage = answer["choices"][0], answer["usage"]
+        given = choice["prompt_token_ids"]
         entries = choice["prompt_logprobs"][1:]  # the first token follows nothing
         return Reply(
             ids=choice["token_ids"],
             logprobs=choice["logprobs"]["token_logprobs"],
-            prompt_ids=choice["prompt_token_ids"],
-            prompt_logprobs=[entry[str(token)]["logprob"] for entry, token in zip(entries, sent[1:], strict=True)],
+            prompt_ids=given,
+            prompt_logprobs=[entry[str(token)]["logprob"] for entry, token in zip(entries, given[1:], strict=True)],
             prompt_argmax=[_likeliest(entry) for entry in entries],
             prompt_tokens=usage["prompt_tokens"],
             completion_tokens=usage["completion_tokens"],

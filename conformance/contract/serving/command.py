@@ -9,13 +9,13 @@ from pathlib import Path
 from conformance.contract.bundle import Bundle
 from conformance.contract.errors import ContractError
 from conformance.contract.plan import Plan, make_plan
-from conformance.contract.progress import Speaker
+from conformance.contract.progress import Progress, Speaker
 from conformance.contract.recipe import load_recipe
 from conformance.contract.serving.cpu import vllm_python
 from conformance.contract.serving.identity import MERGED, check_answers, check_weights
 from conformance.contract.serving.launch import Platform
 from conformance.contract.serving.manifest import write_manifest
-from conformance.contract.serving.recorder import record_absence, record_serving
+from conformance.contract.serving.recorder import Start, record_absence, record_serving
 from conformance.contract.serving.served import Served, served
 from conformance.contract.serving.server import free_port, interruptible, to_stderr
 from conformance.contract.serving.settings import Settings, check_checkpoint, check_image
@@ -53,11 +53,15 @@ def add_options(command: argparse.ArgumentParser) -> None:
     add("--log", type=Path, help="file for the server's log (default: shown here)")
 
 
+def parser(platform: Platform) -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(description=f"Serve a merged checkpoint with vLLM ({platform.name}).")
+    add_options(top)
+    return top
+
+
 def main(platform: Platform, arguments: list[str] | None = None) -> int:
     """Exit codes: 0 printed or recorded, 2 bad input or a server that failed, 130 stopped by Ctrl-C or SIGTERM."""
-    parser = argparse.ArgumentParser(description=f"Serve a merged checkpoint with vLLM ({platform.name}).")
-    add_options(parser)
-    options = parser.parse_args(arguments)
+    options = parser(platform).parse_args(arguments)
     try:
         with interruptible():
             return run(platform, options)
@@ -132,15 +136,20 @@ def _record(platform: Platform, options: argparse.Namespace) -> int:
         return 0
 
     with _log(options) as log:
-
-        @contextmanager
-        def start(checkpoint: Path, adapter: Path | None) -> Iterator[Served]:
-            settings = settings_of(platform, options, checkpoint, adapter)
-            with served(platform, settings, _ready_s(platform, options), progress, log) as up:
-                yield up
-
-        record_serving(bundle, plan, start, progress, options.no_controls)
+        record_serving(bundle, plan, starter(platform, options, progress, log), progress, options.no_controls)
     return 0
+
+
+def starter(platform: Platform, options: argparse.Namespace, progress: Progress, log: Callable[[str], None]) -> Start:
+    """Starts a server of any checkpoint, otherwise as the options say."""
+
+    @contextmanager
+    def start(checkpoint: Path, adapter: Path | None) -> Iterator[Served]:
+        settings = settings_of(platform, options, checkpoint, adapter)
+        with served(platform, settings, _ready_s(platform, options), progress, log) as up:
+            yield up
+
+    return start
 
 
 def _ready_s(platform: Platform, options: argparse.Namespace) -> float:

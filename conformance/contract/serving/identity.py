@@ -61,8 +61,12 @@ def real_probes(plan: Plan) -> list[np.ndarray]:
 
 
 def probe_logprobs(replies: list[Reply], plan: Plan) -> np.ndarray:
-    """float32 [P,T]: log-probability of each token after those before it; 0 for the first and for padding."""
-    return padded([[0.0, *reply.prompt_logprobs] for reply in replies], plan.probes.ids.shape[1], 0, np.float32)
+    """float32 [P,T]: log-probability of each token after those before it; 0 for the first and for padding.
+
+    Of a prompt that the server made longer, the first T: that it did is said by its own count.
+    """
+    width = plan.probes.ids.shape[1]
+    return padded([[0.0, *reply.prompt_logprobs][:width] for reply in replies], width, 0, np.float32)
 
 
 def recorded_logprobs(bundle: Bundle, plan: Plan, rung: str, key: str) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Records the rung *serving*: what a stack's merged checkpoint answers through a server, and what wrong ones do."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -18,27 +18,31 @@ from conformance.contract.serving.served import Served
 from conformance.contract.serving.settings import ADAPTER_NAME
 
 RUNG = "serving"
+ADAPTER, MERGED = FOLDERS["trained"]
 Start = Callable[[Path, Path | None], AbstractContextManager[Served]]  # of a checkpoint, with an adapter beside it or without
 
 
 def record_serving(bundle: Bundle, plan: Plan, start: Start, progress: Progress, no_controls: str = "") -> None:
     """Adds `serving/` to `bundle`. `no_controls`: why the base and unmerged adapters are not served too; empty: they are."""
-    adapter, merged = (bundle.folder(name) for name in FOLDERS["trained"])
     with RungWriter(bundle, RUNG, plan) as writer:
         if no_controls:
             writer.partial(no_controls)
-        with start(merged, None) as up, timed(progress, "answers of the merged checkpoint"):
+        with start_merged(bundle, plan, start) as up, timed(progress, "answers of the merged checkpoint"):
             check_weights(bundle, up.manifest["weights_sha256"])
-            _write_server(writer, "merged", up.manifest)
-            _write_answers(writer, plan, "alone", *_alone(up.api, plan))
-            _write_answers(writer, plan, "together", *_together(up.api, plan))
-            _write_forced(writer, up.api, plan, np.asarray(bundle.array("generation", "f32/ids")))
-            _write_chat(writer, up.api, plan)
+            for part in PARTS.values():
+                part(writer, up, bundle, plan)
         if not no_controls:
-            with start(plan.recipe.checkpoint_dir, adapter) as up, timed(progress, "answers of the controls"):
+            with start(plan.recipe.checkpoint_dir, bundle.folder(ADAPTER)) as up, timed(progress, "answers of the controls"):
                 _write_server(writer, "controls", up.manifest)
                 _write_answers(writer, plan, "control.base", *_together(up.api, plan))
                 _write_answers(writer, plan, "control.adapter", *_together(up.api.named(ADAPTER_NAME), plan))
+
+
+@contextmanager
+def start_merged(bundle: Bundle, plan: Plan, start: Start) -> Iterator[Served]:
+    """The server that the rung is about."""
+    with start(bundle.folder(MERGED), None) as up:
+        yield up
 
 
 def record_absence(bundle: Bundle, plan: Plan, reason: str) -> None:
@@ -93,3 +97,15 @@ def _write_server(writer: RungWriter, serves: str, manifest: dict) -> None:
         writer.line("server", serves=serves, setting=setting, value=value)
     for file, digest in manifest["weights_sha256"].items():
         writer.line("weights", serves=serves, file=file, sha256=digest)
+
+
+# What is recorded of the merged checkpoint, by names under which a part can be recorded alone: (writer, server, bundle, plan).
+PARTS: dict[str, Callable[[RungWriter, Served, Bundle, Plan], None]] = {
+    "serving server": lambda writer, up, bundle, plan: _write_server(writer, "merged", up.manifest),
+    "serving alone": lambda writer, up, bundle, plan: _write_answers(writer, plan, "alone", *_alone(up.api, plan)),
+    "serving together": lambda writer, up, bundle, plan: _write_answers(writer, plan, "together", *_together(up.api, plan)),
+    "serving forced": lambda writer, up, bundle, plan: _write_forced(
+        writer, up.api, plan, np.asarray(bundle.array("generation", "f32/ids"))
+    ),
+    "serving chat": lambda writer, up, bundle, plan: _write_chat(writer, up.api, plan),
+}
