@@ -42,7 +42,7 @@ SUMS = {
     ),
     "mean of shard means": one(
         PLACE_ROWS, PLACED,
-        f"    shards = np.split(batch['loss_weight'], {SHARDS})\n"
+        f"    shards = np.array_split(batch['loss_weight'], {SHARDS})\n"
         "    shards = [one / max(one.sum(), 1e-9) / len(shards) for one in shards]\n"
         f"    batch = batch | {{'loss_weight': np.concatenate(shards).astype(np.float32)}}\n{PLACED}",
     ),
