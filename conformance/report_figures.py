@@ -50,7 +50,7 @@ class Missing(Exception):
 def drawings(reference: Bundle | None, port: Bundle | None, plan: Plan | None) -> tuple[Drawing, ...]:
     """All figures of the report; one that can't be drawn says why."""
     factor = read_tolerances()["envelope"].value
-    tail = f"Below: deviation from the reference's float64 run; the limit is {factor:g} x the perturbed runs' spread."
+    tail = f"Below: deviation from the reference's float64 run; the limit is {factor:g} x the spread of the reference's runs."
     depth = "rms error of the residual stream against the reference's float64 run, after each layer (0: the embedding)."
     return (
         _drawing("Training loss", f"Same rows, same start, float32. {tail}", lambda: _curves(reference, port, "loss")),
