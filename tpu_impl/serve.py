@@ -16,8 +16,9 @@ MODEL_IMPL = "vllm"  # vLLM's own Gemma 4, through torchax; left to itself, an i
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """Compiled programs stay in the mounted folder: the next start loads them."""
-    return {"VLLM_XLA_CACHE_PATH": CACHE, "MODEL_IMPL_TYPE": MODEL_IMPL}
+    """Compiled programs stay in the mounted folder: the next start loads them. Each compilation has a line in the log: tpu-inference
+    itself only says what it compiles beforehand, and `parity sweep` must see what is compiled inside a window."""
+    return {"VLLM_XLA_CACHE_PATH": CACHE, "MODEL_IMPL_TYPE": MODEL_IMPL, "JAX_LOG_COMPILES": "1"}
 
 
 def container(settings: Settings) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ IMAGE = "vllm/vllm-tpu@sha256:" + "0123456789abcdef" * 4
 GOLDEN = (
     "docker run --rm --name parity-serve-8100 --entrypoint vllm --privileged --network host --shm-size 16G "
     "--volume {checkpoint}:/model:ro --volume {cache}:/cache --env HF_HUB_OFFLINE=1 --env VLLM_NO_USAGE_STATS=1 --env DO_NOT_TRACK=1 "
-    "--env VLLM_XLA_CACHE_PATH=/cache --env MODEL_IMPL_TYPE=vllm "
+    "--env VLLM_XLA_CACHE_PATH=/cache --env MODEL_IMPL_TYPE=vllm --env JAX_LOG_COMPILES=1 "
     f"{IMAGE} serve /model --served-model-name merged --host 127.0.0.1 --port 8100 --tensor-parallel-size 8 --max-model-len 4096 "
     "--dtype bfloat16 --kv-cache-dtype fp8_e5m2 --gpu-memory-utilization 0.85 --max-num-seqs 256 --max-num-batched-tokens 8192 "
     "--seed 0 --no-enable-prefix-caching --disable-chunked-mm-input\n"
