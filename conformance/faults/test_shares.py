@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from conformance.contract.faults import read_faults
+from conformance.contract.faults import RECORDERS, of_stack, read_faults
 from conformance.faults.grounds import folder_of_ground, needed
 from conformance.faults.run import folder_of, shares
 
-FAULTS = read_faults()
+FAULTS = of_stack(read_faults(), *RECORDERS)  # those of a server or of the client have no recorder of a stack
 JOBS = 2
 OUT = Path("out")
 
