@@ -39,10 +39,13 @@ def abstract_mesh(mesh: Mesh) -> AbstractMesh:
     return AbstractMesh(tuple(mesh.size(axis) for axis in AXES), AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
+STOCK_SHARD = gemma4.shard  # inside `on_mesh` the name means another
+
+
 @contextmanager
 def on_mesh(mesh: jax.sharding.Mesh, corrections: Corrections = ALL) -> Iterator[None]:
     """Inside, Tunix finds the mesh: it reads `with mesh:`, and `jax.set_mesh` would switch its sharding off."""
-    shard = fitted_shard if corrections.constrained_streams else gemma4.shard
+    shard = fitted_shard if corrections.constrained_streams else STOCK_SHARD
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # `with mesh:` is the old way
         with mesh, mock.patch.object(gemma4, "shard", shard):
