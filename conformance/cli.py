@@ -10,10 +10,9 @@ from conformance.contract.errors import ContractError
 from conformance.contract.schema import RUNGS
 from conformance.contract.serving.command import add_options
 from conformance.pair import MODULES
-from conformance.summary import BAD_INPUT
+from conformance.summary import BAD_INPUT, STOPPED
 
 OUT = Path("parity-out")
-STOPPED = 130  # what shells give for Ctrl-C
 
 DESCRIPTION = f"""Is the TPU port the same recipe? Each stack records what it does into a bundle; the suite compares two bundles.
 

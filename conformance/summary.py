@@ -9,6 +9,7 @@ from conformance.findings import SEVERITY, Finding, Verdict, worst
 
 # Exit codes of `parity check` and of the pytest session.
 ALL_PASS, CHECK_FAILED, BAD_INPUT, NOT_DECIDED = 0, 1, 2, 3
+STOPPED = 130  # what shells give for Ctrl-C
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,7 @@ from conformance.bench.show import lines
 from conformance.contract.errors import ContractError
 from conformance.contract.progress import Speaker
 from conformance.entry import command_parser, exit_code_of
-from conformance.summary import ALL_PASS, CHECK_FAILED
-
-STOPPED = 130  # what shells give for Ctrl-C
+from conformance.summary import ALL_PASS, CHECK_FAILED, STOPPED
 
 EPILOG = """examples:
   python -m conformance.bench --url http://HOST:8000 --model merged --checkpoint merged/ --rate 4 --requests 480 --out run

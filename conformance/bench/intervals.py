@@ -1,12 +1,11 @@
-"""Geometric means and their ratios over server starts, with t-intervals on logarithms."""
+"""Geometric means and their ratios over server starts, as conformance/statistics.py has them; a single start has no interval."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from scipy import stats
+from scipy.stats import gmean
 
-CONFIDENCE = 0.95
+from conformance import statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,28 +20,16 @@ class Interval:
 
 def geometric_mean(values: Sequence[float]) -> Interval:
     """Of positive values, one a server start: their 95 % t-interval on logs."""
-    logs = np.log(np.asarray(values, np.float64))
-    mean, n = float(np.mean(logs)), len(logs)
-    if n < 2:
-        return Interval(float(np.exp(mean)), n)
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, n - 1) * np.std(logs, ddof=1) / np.sqrt(n)
-    return Interval(float(np.exp(mean)), n, float(np.exp(mean - half)), float(np.exp(mean + half)))
+    if len(values) < 2:
+        return Interval(float(gmean(values)), len(values))
+    found = statistics.geometric_mean(values)
+    return Interval(found.value, found.n, found.low, found.high)
 
 
 def ratio(a: Sequence[float], b: Sequence[float]) -> Interval:
     """b / a, of geometric means, with Welch's 95 % interval on logs; n is the smaller number of starts."""
-    logs = [np.log(np.asarray(values, np.float64)) for values in (b, a)]
-    value, n = float(np.exp(np.mean(logs[0]) - np.mean(logs[1]))), min(map(len, logs))
+    n = min(len(a), len(b))
     if n < 2:
-        return Interval(value, n)
-    half = _welch_half(*logs)
-    return Interval(value, n, value / float(np.exp(half)), value * float(np.exp(half)))
-
-
-def _welch_half(a: np.ndarray, b: np.ndarray) -> float:
-    """scipy's own test warns of starts that are nearly equal."""
-    errors = np.array([np.var(one, ddof=1) / len(one) for one in (a, b)])
-    if not errors.sum():
-        return 0.0
-    freedom = errors.sum() ** 2 / np.sum(errors**2 / [len(a) - 1, len(b) - 1])
-    return float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom) * np.sqrt(errors.sum()))
+        return Interval(float(gmean(b) / gmean(a)), n)
+    found = statistics.ratio_of_means(b, a)
+    return Interval(found.value, n, found.low, found.high)
