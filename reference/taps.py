@@ -30,12 +30,9 @@ class NarrowestDtype(TorchDispatchMode):
 
 
 def dtype_hooks(decoder: torch.nn.Module, note: Note) -> Iterator[torch.utils.hooks.RemovableHandle]:
-    """Of every norm that has a scale, and of every projection with its adapter: `norm`, `norm_arithmetic`, `q_proj` and so on.
-
-    The norm of the values has no scale; the port's is not a module, and computes in the stream's dtype.
-    """
+    """Of every norm, and of every projection with its adapter: `norm`, `norm_arithmetic`, `q_proj` and so on."""
     for name, module in decoder.named_modules():
-        if isinstance(module, Gemma4RMSNorm) and module.with_scale:
+        if isinstance(module, Gemma4RMSNorm):
             mode = NarrowestDtype(lambda dtype: note("norm_arithmetic", dtype))
             yield module.register_forward_pre_hook(_entering(mode))
             yield module.register_forward_hook(_leaving(mode))

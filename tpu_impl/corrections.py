@@ -20,6 +20,7 @@ class Corrections:
     rate_table: bool = True  # optimizer.py: the contract's float32 learning rates
     torch_clip: bool = True  # optimizer.py: clip / (norm + 1e-6)
     torch_adamw: bool = True  # optimizer.py: bias correction in float64
+    float32_values: bool = True  # attention.py: values are normed in float32
     logits_dtype: bool = True  # model.py: logits have the stream's dtype
     split_by_rule: bool = True  # sharding.py: every variable split as the contract says, by a rule that fits the mesh
     constrained_streams: bool = True  # sharding.py: activations lie where Tunix asks, on CPUs too, where the axis divides

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from flax import nnx
 from tunix.models.gemma4 import model as gemma4
 
+from tpu_impl.attention import Attention, unit
 from tpu_impl.layout import projection_of
 
 _listening: ContextVar[dict | None] = ContextVar("listening", default=None)
@@ -25,6 +26,15 @@ class WatchedNorm(gemma4.RMSNorm):
         if _listening.get() is not None:
             note("norm_arithmetic", jnp.zeros(0, narrowest(super().__call__, x)))
         return note(self.watched, out) if self.watched else out
+
+
+class WatchedAttention(Attention):
+    """Notes the dtype that the norm of the values computes in."""
+
+    def unit_values(self, values_BSKH):
+        if _listening.get() is not None:
+            note("norm_arithmetic", jnp.zeros(0, narrowest(unit, values_BSKH)))
+        return super().unit_values(values_BSKH)
 
 
 class WatchedEinsum(gemma4.Einsum):
@@ -66,6 +76,7 @@ def watch(model: gemma4.Gemma4) -> gemma4.Gemma4:
             module.__class__, module.watched = WatchedNorm, ""
     for index, layer in enumerate(model.layers):
         layer.__class__, layer.watched, layer.remat_ours = WatchedLayer, index, False
+        layer.attn.__class__ = WatchedAttention
         layer.post_attention_norm.watched, layer.post_ffw_norm.watched = "attention", "mlp"
     model.final_norm.watched = "final"
     return model
@@ -81,7 +92,8 @@ def watch_projections(model: gemma4.Gemma4) -> None:
 
 def narrowest(function: Callable, x: jax.Array) -> jnp.dtype:
     """The narrowest floating dtype in which `function` computes anything; casts and moves are no computation."""
-    return min(_computed(jax.make_jaxpr(function)(x).jaxpr), key=lambda dtype: jnp.finfo(dtype).bits)
+    again = jax.make_jaxpr(lambda x: function(x))  # JAX remembers what it has traced by the function
+    return min(_computed(again(x).jaxpr), key=lambda dtype: jnp.finfo(dtype).bits)
 
 
 def _computed(jaxpr) -> Iterator[jnp.dtype]:

@@ -3,7 +3,8 @@
 from conformance.contract.seams import Edit, one
 
 TUNIX = "tunix.models.gemma4.model"
-BLOCK, LAYER, LOGITS = f"{TUNIX}:Attention.block", f"{TUNIX}:DecoderLayer.block", "tpu_impl.model:logits_of"
+BLOCK, UNIT = "tpu_impl.attention:Attention.block", "tpu_impl.attention:unit"
+LAYER, LOGITS = f"{TUNIX}:DecoderLayer.block", "tpu_impl.model:logits_of"
 CONFIG_END = "dtype=DTYPES[precision], param_dtype=DTYPES[precision],"
 ROUNDED = "jax.lax.reduce_precision(jax.nn.softmax(attn.astype(jnp.float32), axis=-1), 8, 7)"  # bfloat16's bits
 CAPPED = "logits = jnp.tanh(logits) * self.config.final_logit_softcap"
@@ -36,8 +37,8 @@ FORWARD = {
     "norm eps": one(f"{TUNIX}:RMSNorm.__call__", "var + 1e-06", "var + VALUE"),
     "norm by one plus scale": one(f"{TUNIX}:RMSNorm.__call__", "normed_inputs * scale", "normed_inputs * (1 + scale)"),
     "norm in the stream's dtype": one(f"{TUNIX}:RMSNorm.__call__", "jnp.astype(x, jnp.float32)", "jnp.astype(x, self.dtype)"),
-    "value norm eps": one(BLOCK, "value_var + 1e-06", "value_var + VALUE"),
-    "value not normed": one(BLOCK, "value_proj = value_proj * jax.lax.rsqrt(value_var + 1e-06)", "value_proj = value_proj * 1"),
+    "value norm eps": one(UNIT, "value_var + 1e-06", "value_var + VALUE"),
+    "value not normed": one(UNIT, "values * jax.lax.rsqrt(value_var + 1e-06)", "values * 1"),
     "value from normed key": one(BLOCK, "value_proj = key_proj\n", "value_proj = self._key_norm(key_proj)\n"),
     "scores scaled": one(
         BLOCK, "attn = jnp.where((jnp.expand_dims(attn_mask, -2)), logits, K_MASK)",

@@ -4,7 +4,7 @@ from conformance.contract.seams import Edit, one
 
 OPTIMIZER, STEP, TRAIN = "tpu_impl.optimizer", "tpu_impl.step", "tpu_impl.train"
 CLIP, ADAM, TABLES = f"{OPTIMIZER}:clip_as_torch", f"{OPTIMIZER}:adamw_as_torch", f"{OPTIMIZER}:_tables"
-BLOCK = "tunix.models.gemma4.model:Attention.block"
+BLOCK = "tpu_impl.attention:Attention.block"
 BETA2 = "optimizer.beta2 * v + (1 - optimizer.beta2) * jnp.square(g)"
 ROOT = "jnp.sqrt(v) / root + optimizer.eps"
 MOMENTS = "AdamState(state.count + 1, m, v, rate)"

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tunix.models.gemma4 import model as gemma4
 
 from conformance.contract.errors import ContractError
 from conformance.contract.optimizer_cases import optimizer_cases
@@ -16,7 +17,8 @@ from conformance.contract.recipe import load_recipe
 from tpu_impl import adapter
 from tpu_impl.corrections import ALL
 from tpu_impl.data import load_tokenizer, tokenise
-from tpu_impl.model import load_checkpoint
+from tpu_impl.faults.seams import without
+from tpu_impl.model import load_checkpoint, logits_of
 from tpu_impl.optimizer import Chain
 from tpu_impl.step import run_chain
 
@@ -39,6 +41,27 @@ def test_rematerialisation_before_the_adapters_is_refused():
         adapter.attach_adapter(load_checkpoint(RECIPE.checkpoint_dir), RECIPE, "decoder", early)
     adapted = adapter.attach_adapter(load_checkpoint(RECIPE.checkpoint_dir), RECIPE, "decoder")
     assert len(adapter.lora_weights(adapted)) == 82
+
+
+def test_values_are_normed_otherwise_than_by_tunix_in_bfloat16_alone():
+    """In float32 to the last bit as Tunix norms them, in bfloat16 not; with the correction off as Tunix there too."""
+    ids = make_plan(RECIPE).probes.ids[:1]
+    for precision in ("f32", "bf16"):
+        model = load_checkpoint(RECIPE.checkpoint_dir, precision)
+        ours = plain(model, ids)
+        with without("float32_values"):
+            off = plain(model, ids)
+        for layer in model.layers:
+            layer.attn.__class__ = gemma4.Attention
+        stock = plain(model, ids)
+        assert (off == stock).all()
+        assert (ours == stock).all() == (precision == "f32")
+
+
+def plain(model, ids_BT) -> np.ndarray:
+    """Logits [B,T,V], not jitted: nothing is fused."""
+    positions_BT = np.broadcast_to(np.arange(ids_BT.shape[1]), ids_BT.shape)
+    return np.asarray(logits_of(model, ids_BT, np.ones(ids_BT.shape, bool), positions_BT), np.float32)
 
 
 def test_the_stock_chain_is_not_torchs():
