@@ -1,13 +1,14 @@
 """Plants, records, judges: the clean pair once, the faults in long-lived recorders, then one outcome a fault."""
 
 import dataclasses
+import json
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
 from conformance.children import run_all, stack_child
 from conformance.contract.errors import ContractError
-from conformance.contract.faults import RECORDERS, Fault, chosen, of_stack, read_faults
+from conformance.contract.faults import RECORDERS, REFUSALS, Fault, chosen, of_stack, read_faults
 from conformance.contract.progress import Speaker
 from conformance.contract.recipe import load_recipe
 from conformance.faults.grounds import Ground, folder_of_ground, grounds
@@ -110,24 +111,37 @@ def record(out: Path, faults: tuple[Fault, ...], jobs: int) -> None:
 
 
 def shares(faults: tuple[Fault, ...], jobs: int) -> dict[str, tuple[Fault, ...]]:
-    """The faults of each recorder, by its name: a stack's; `meshes` in it where they are planted in that recipe."""
-    small = tuple(fault for fault in faults if not fault.on_meshes)
-    meshes = tuple(fault for fault in faults if fault.on_meshes)
+    """The faults of each recorder, by its name: a stack's; `meshes` in it where they are planted in that recipe.
+
+    A fault has the same recorder whatever else is asked for, so that its recording is found again.
+    """
+    small = tuple(fault for fault in read_faults() if not fault.on_meshes)
+    meshes = tuple(fault for fault in read_faults() if fault.on_meshes)
     found = {f"port {job}": of_stack(small, "port")[job::jobs] for job in range(jobs)}
     found |= {"reference": of_stack(small, "reference")}
     found |= {f"{stack} {ON_MESHES}": of_stack(meshes, stack) for stack in MODULES}
-    return {name: share for name, share in found.items() if share}
+    wanted = {name: tuple(fault for fault in share if fault in faults) for name, share in found.items()}
+    return {name: share for name, share in wanted.items() if share}
 
 
 def _command(out: Path, name: str, share: Iterable[Fault]) -> list[str]:
-    """Of a recorder, whose folder is emptied first."""
+    """Of a recorder; what it recorded of these faults before is removed."""
+    share = tuple(share)
     ids, recordings = ",".join(fault.id for fault in share), recordings_of(out, name)
-    shutil.rmtree(recordings, ignore_errors=True)
+    _forget(recordings, share)
     stack, ground = name.split()[0], folder_of_ground(out, ON_MESHES in name)
     peer = [str(ground / other) for other in MODULES if other != stack]
     return [
         MODULES[stack], "faults", "--recipe", str(ground / "recipe.toml"), "--out", str(recordings), "--ids", ids, "--peer", *peer
     ]  # fmt: skip
+
+
+def _forget(recordings: Path, faults: tuple[Fault, ...]) -> None:
+    for fault in faults:
+        shutil.rmtree(recordings / fault.id, ignore_errors=True)
+    if (refusals := recordings / REFUSALS).is_file():
+        ids = {fault.id for fault in faults}
+        refusals.write_text("".join(line for line in refusals.read_text().splitlines(True) if json.loads(line)["id"] not in ids))
 
 
 def recordings_of(out: Path, name: str) -> Path:

@@ -1,10 +1,11 @@
 """Who records what: each fault has one recorder, with the recipe that it is planted in."""
 
+import json
 from pathlib import Path
 
-from conformance.contract.faults import RECORDERS, of_stack, read_faults
+from conformance.contract.faults import RECORDERS, REFUSALS, of_stack, read_faults
 from conformance.faults.grounds import folder_of_ground, needed
-from conformance.faults.run import folder_of, shares
+from conformance.faults.run import _command, folder_of, recordings_of, shares
 
 FAULTS = of_stack(read_faults(), *RECORDERS)  # those of a server or of the client have no recorder of a stack
 JOBS = 2
@@ -28,3 +29,22 @@ def test_only_the_recipes_that_are_needed_are_recorded():
     """Control: without a fault on meshes nobody waits for their clean pair."""
     assert needed(FAULTS) == [False, True]
     assert needed(tuple(fault for fault in FAULTS if not fault.on_meshes)) == [False]
+
+
+def test_some_faults_are_recorded_where_all_are():
+    for fault in FAULTS:
+        assert folder_of(OUT, (fault,), fault, JOBS) == folder_of(OUT, FAULTS, fault, JOBS)
+
+
+def test_recording_some_again_keeps_the_others(tmp_path):
+    """Control: what is recorded again does go, its refusal too."""
+    name, share = next(iter(shares(FAULTS, JOBS).items()))
+    again, other = share[:2]
+    recordings = recordings_of(tmp_path, name)
+    for fault in share[:2]:
+        (recordings / fault.id).mkdir(parents=True)
+    lines = [json.dumps({"id": fault.id, "rung": "logits", "error": "refused"}) + "\n" for fault in share[:2]]
+    (recordings / REFUSALS).write_text("".join(lines))
+    _command(tmp_path, name, [again])
+    assert [path.name for path in recordings.iterdir() if path.is_dir()] == [other.id]
+    assert (recordings / REFUSALS).read_text() == lines[1]
