@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from conformance.bench.events import Record, outcomes, whole
+from conformance.statistics import fewest_requests
 
-# 0.99^459 < 0.01: from so many independent requests on, their largest latency is at least the true p99 with 99 % confidence. With
-# fewer, what is called p99 may be any smaller percentile.
-P99_REQUESTS = 459
+# From so many independent requests on, their largest latency is at least the true p99 with 99 % confidence. With fewer, what is called
+# p99 may be any smaller percentile.
+P99_REQUESTS = fewest_requests(0.99)
 
 
 @dataclass(frozen=True, slots=True)
