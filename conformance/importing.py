@@ -13,7 +13,7 @@ import numpy as np
 
 from conformance.adapter_folder import CONFIG, TENSORS, read_adapter
 from conformance.children import ENVIRONMENT
-from conformance.contract.bundle import BundleWriter
+from conformance.contract.bundle_writer import BundleWriter
 from conformance.contract.digest import sha256_file
 from conformance.contract.errors import ContractError
 from conformance.contract.plan import Plan, make_plan

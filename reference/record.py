@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from conformance.contract.bundle import Bundle, BundleWriter
+from conformance.contract.bundle import Bundle
+from conformance.contract.bundle_writer import BundleWriter
 from conformance.contract.errors import ContractError
 from conformance.contract.progress import Progress, Speaker, check_rungs, timed
 from conformance.contract.recipe import Recipe

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from conformance.contract.bundle import BundleWriter
+from conformance.contract.bundle_writer import BundleWriter
 from conformance.contract.digest import sha256_bytes
 from conformance.contract.kit import write_token_rows
 from reference.data import RowFinder, arrange, collate, shard_batches, tokenise

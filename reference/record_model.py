@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 import numpy as np
 
-from conformance.contract.bundle import BundleWriter
+from conformance.contract.bundle_writer import BundleWriter
 from conformance.contract.checkpoint_files import read_tensors
 from conformance.contract.draws import loud_adapter
 from conformance.contract.plan import Plan

@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 
-from conformance.contract.bundle import BundleWriter
+from conformance.contract.bundle_writer import BundleWriter
 from conformance.contract.sharding import sharding_recipe
 from reference.session import Session
 from reference.sharding import Job, Observed, observe, observe_processes

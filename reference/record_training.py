@@ -8,7 +8,7 @@ from multiprocessing import get_context
 
 import numpy as np
 
-from conformance.contract.bundle import BundleWriter
+from conformance.contract.bundle_writer import BundleWriter
 from conformance.contract.digest import sha256_array, sha256_json
 from conformance.contract.draws import Tensors, WarmState, perturbed
 from conformance.contract.optimizer_cases import optimizer_cases

@@ -13,7 +13,7 @@ import torch
 from accelerate.utils import gather_object
 from transformers import Trainer, TrainerCallback
 
-from conformance.contract.bundle import BundleWriter
+from conformance.contract.bundle_writer import BundleWriter
 from conformance.contract.digest import sha256_array, sha256_bytes, tensor_bytes
 from conformance.contract.plan import EMPTY, Plan, make_plan
 from conformance.contract.progress import Progress, is_due, silent

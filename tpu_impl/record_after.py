@@ -7,7 +7,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from conformance.contract.bundle import Bundle, BundleWriter, ExchangeWriter
+from conformance.contract.bundle import Bundle
+from conformance.contract.bundle_writer import BundleWriter, ExchangeWriter
 from conformance.contract.choices import FOLDERS, write_choices, write_forced, write_merged_tensors, write_own_forced
 from conformance.contract.draws import loud_adapter
 from conformance.contract.run_record import DEFAULT_DROPOUT

@@ -5,7 +5,7 @@ import json
 import numpy as np
 from flax import nnx
 
-from conformance.contract.bundle import BundleWriter
+from conformance.contract.bundle_writer import BundleWriter
 from conformance.contract.digest import sha256_bytes
 from conformance.contract.kit import write_token_rows
 from tpu_impl.data import TokenisedRow, arrange, collate, tokenise

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from conformance.contract.bundle import BundleWriter
+from conformance.contract.bundle_writer import BundleWriter
 from conformance.contract.checkpoint_files import read_tensors
 from conformance.contract.draws import loud_adapter
 from conformance.contract.variants import write_weights

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jax
 
-from conformance.contract.bundle import BundleWriter
+from conformance.contract.bundle_writer import BundleWriter
 from conformance.contract.checkpoint_files import read_file
 from conformance.contract.recipe_writer import write_recipe
 from conformance.contract.sharding import MESHES, sharding_recipe

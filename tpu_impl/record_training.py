@@ -1,6 +1,6 @@
 """Records the rungs *gradients*, *optimizer*, *one_step* and *trajectory*."""
 
-from conformance.contract.bundle import BundleWriter
+from conformance.contract.bundle_writer import BundleWriter
 from conformance.contract.digest import sha256_array, sha256_json
 from conformance.contract.optimizer_cases import optimizer_cases
 from conformance.contract.plan import EMPTY, Step

@@ -14,7 +14,7 @@ import numpy as np
 from tunix.sft import hooks
 from tunix.sft.peft_trainer import PeftTrainer
 
-from conformance.contract.bundle import BundleWriter
+from conformance.contract.bundle_writer import BundleWriter
 from conformance.contract.digest import sha256_array, sha256_bytes
 from conformance.contract.errors import ContractError
 from conformance.contract.plan import EMPTY, Plan, make_plan

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from conformance.contract.bundle import BundleWriter
+from conformance.contract.bundle_writer import BundleWriter
 from conformance.contract.checkpoint_files import read_metadata, read_tensors, shard_names
 from conformance.contract.digest import sha256_array
 from conformance.contract.plan import Plan

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from conformance.contract.bundle import BundleWriter
+from conformance.contract.bundle_writer import BundleWriter
 from conformance.contract.checkpoint_files import read_tensors
 from conformance.contract.digest import sha256_bytes, tensor_bytes
 from conformance.contract.draws import Tensors

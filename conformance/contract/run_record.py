@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from conformance.contract.bundle import BundleWriter
+from conformance.contract.bundle_writer import BundleWriter
 
 UNKNOWN = -2  # a row that is not one of the plan's
 RUN_OF = {"float32": "f32", "bfloat16": "bf16"}  # the recipe's precision -> the name of its run

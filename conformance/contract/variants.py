@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from conformance.contract.bundle import BundleWriter
+from conformance.contract.bundle_writer import BundleWriter
 from conformance.contract.checkpoint_files import INDEX, SINGLE, read_tensors, write_file
 from conformance.contract.digest import sha256_array, sha256_json
 from conformance.contract.draws import Tensors

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from conformance.contract.bundle import Bundle, BundleWriter
+from conformance.contract.bundle import Bundle
+from conformance.contract.bundle_writer import BundleWriter
 from conformance.faults.overlay import Overlay
 
 A, B = "model.language_model.layers.0.mlp.up_proj.lora_A", "model.language_model.layers.0.mlp.up_proj.lora_B"

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from conformance.contract.bundle import Bundle, BundleWriter
+from conformance.contract.bundle import Bundle
+from conformance.contract.bundle_writer import BundleWriter
 from conformance.contract.levels import L0
 from conformance.contract.plan import Plan
 from conformance.contract.recipe import Recipe

@@ -9,7 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from conformance.contract.bundle import MANIFEST, Bundle, BundleWriter, ExchangeWriter
+from conformance.contract.bundle import MANIFEST, Bundle
+from conformance.contract.bundle_writer import BundleWriter, ExchangeWriter
 from conformance.contract.digest import sha256_file
 from conformance.contract.errors import ContractError, NotRecorded
 
@@ -151,7 +152,7 @@ def test_a_killed_recorder_leaves_no_bundle(tmp_path):
     code = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from conformance.contract.bundle import BundleWriter\n"
+        "from conformance.contract.bundle_writer import BundleWriter\n"
         "from conformance.contract.plan import make_plan\n"
         "from conformance.contract.recipe import load_recipe\n"
         "recipe = load_recipe(sys.argv[1])\n"

@@ -6,7 +6,8 @@ import json
 import pytest
 
 from conformance.certificate import NAME, Certificate, Refusal, certify, read_certificate, verify, write_certificate
-from conformance.contract.bundle import Bundle, RungWriter
+from conformance.contract.bundle import Bundle
+from conformance.contract.bundle_writer import RungWriter
 from conformance.contract.errors import ContractError
 from conformance.contract.levels import L0, L1, L2, device_kind, level_for
 from conformance.findings import Verdict

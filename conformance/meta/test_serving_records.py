@@ -8,7 +8,8 @@ import pytest
 
 from conformance.cli import main as parity
 from conformance.commands import ROOT
-from conformance.contract.bundle import Bundle, RungWriter
+from conformance.contract.bundle import Bundle
+from conformance.contract.bundle_writer import RungWriter
 from conformance.contract.errors import ContractError, NotRecorded
 from conformance.contract.probes import prompt_messages
 from conformance.contract.recipe_writer import write_recipe

@@ -2,7 +2,7 @@
 
 import pytest
 
-from conformance.contract.bundle import BundleWriter
+from conformance.contract.bundle_writer import BundleWriter
 from conformance.contract.errors import ContractError
 from conformance.faults.peers import PEERS
 from conformance.meta.synthetic import write_bundle

@@ -3,7 +3,8 @@
 from functools import partial
 from pathlib import Path
 
-from conformance.contract.bundle import Bundle, BundleWriter, ExchangeWriter
+from conformance.contract.bundle import Bundle
+from conformance.contract.bundle_writer import BundleWriter, ExchangeWriter
 from conformance.contract.errors import ContractError
 from conformance.contract.faults import Fault, Part
 from conformance.contract.sharding import sharding_recipe

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from conformance.contract.bundle import BundleWriter
+from conformance.contract.bundle_writer import BundleWriter
 from conformance.contract.faults import Fault, check_known, record_parts
 from conformance.contract.progress import Progress, timed
 from conformance.contract.recipe import Recipe

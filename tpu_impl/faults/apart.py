@@ -4,7 +4,8 @@ from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 
-from conformance.contract.bundle import Bundle, BundleWriter, ExchangeWriter
+from conformance.contract.bundle import Bundle
+from conformance.contract.bundle_writer import BundleWriter, ExchangeWriter
 from conformance.contract.errors import ContractError
 from conformance.contract.faults import Fault, Part
 from conformance.contract.sharding import MESHES, Mesh, sharding_recipe

@@ -1,6 +1,6 @@
 """Parts of a recording that can be recorded alone: what a fault names in `records`."""
 
-from conformance.contract.bundle import BundleWriter
+from conformance.contract.bundle_writer import BundleWriter
 from conformance.contract.faults import Part
 from conformance.contract.run_record import DEFAULT_DROPOUT
 from tpu_impl.record_after import record_choices, record_merged, record_merged_logits, record_resume

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from conformance.contract.bundle import BundleWriter
+from conformance.contract.bundle_writer import BundleWriter
 from conformance.contract.checkpoint_files import read_tensors, write_checkpoint
 from conformance.contract.draws import loud_adapter
 from tpu_impl.merge import merge

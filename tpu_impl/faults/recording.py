@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jax
 
-from conformance.contract.bundle import BundleWriter
+from conformance.contract.bundle_writer import BundleWriter
 from conformance.contract.faults import MESHES, Fault, check_known, record_parts
 from conformance.contract.progress import Progress, timed
 from conformance.contract.recipe import Recipe

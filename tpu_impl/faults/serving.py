@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import cache
 from pathlib import Path
 
-from conformance.contract.bundle import BundleWriter
+from conformance.contract.bundle_writer import BundleWriter
 from conformance.contract.faults import Fault, chosen, read_faults
 from conformance.contract.mutants import Mutant
 from conformance.contract.progress import silent

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from conformance.contract.bundle import Bundle, RungWriter
+from conformance.contract.bundle import Bundle
+from conformance.contract.bundle_writer import RungWriter
 from conformance.contract.choices import END, FOLDERS
 from conformance.contract.plan import Plan
 from conformance.contract.probes import prompt_messages

@@ -7,7 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from conformance.children import run_all, stack_child
-from conformance.contract.bundle import Bundle, BundleWriter
+from conformance.contract.bundle import Bundle
+from conformance.contract.bundle_writer import BundleWriter
 from conformance.contract.errors import ContractError
 from conformance.contract.faults import Fault, check_known, of_stack, record_parts
 from conformance.contract.plan import Plan
