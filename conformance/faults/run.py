@@ -1,20 +1,18 @@
 """Plants, records, judges: the clean pair once, the faults in long-lived recorders, then one outcome a fault."""
 
 import dataclasses
-import json
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
 from conformance.children import run_all, stack_child
 from conformance.contract.errors import ContractError
-from conformance.contract.faults import RECORDERS, REFUSALS, Fault, chosen, of_stack, read_faults
-from conformance.contract.progress import Speaker
+from conformance.contract.faults import RECORDERS, Fault, chosen, of_stack, read_faults
 from conformance.contract.recipe import load_recipe
 from conformance.faults.grounds import Ground, folder_of_ground, grounds
 from conformance.faults.judging import Outcome, alarms, judge_fault
+from conformance.faults.recordings import forget, recordings_of
 from conformance.faults.serving.client import theatre
-from conformance.faults.serving.server import record_server_faults, serve_clean, why_not
+from conformance.faults.serving.server import serve_clean, why_not
 from conformance.faults.small import write_small
 from conformance.faults.table import print_diagnosis, print_tables
 from conformance.matching import signature_of
@@ -23,7 +21,8 @@ from conformance.signatures import FILE as SIGNATURES
 from conformance.signatures import read_signatures, recipe_of_signatures, write_signatures
 from conformance.summary import ALL_PASS, CHECK_FAILED, NOT_DECIDED
 
-RECORDINGS, ON_MESHES = "recordings", "meshes"
+ON_MESHES = "meshes"
+SERVING = "conformance.faults.serving"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,10 +70,7 @@ def _of_the_ladder(options: Options, faults: tuple[Fault, ...]) -> tuple[list[Ou
         clean[False] = dataclasses.replace(clean[False], pair=serve_clean(out, clean[False].pair))
     found = [alarm for ground in clean.values() for alarm in alarms(ground.pair, ground.given)]
     if not options.recorded:
-        record(out, of_stack(faults, *RECORDERS), jobs)
-        if served and not missing:
-            pair, given = clean[False].pair, clean[False].given
-            record_server_faults(pair.port, given["plan"], recordings_of(out, "server"), served, Speaker("faults"))
+        record(out, faults if not missing else of_stack(faults, *RECORDERS), jobs)
     return [judged(fault, clean, folder_of(out, faults, fault, jobs), missing) for fault in faults], found
 
 
@@ -103,7 +99,7 @@ def judged(fault: Fault, clean: dict[bool, Ground], recordings: Path, missing: s
 
 
 def record(out: Path, faults: tuple[Fault, ...], jobs: int) -> None:
-    """Each of the port's recorders takes its share of the faults, then those that use both cores: the reference's, and meshes."""
+    """Each of the port's recorders takes its share of the faults, then those that use both cores: the reference's, meshes, servers."""
     together = {name: share for job in range(jobs) if (share := shares(faults, jobs).get(name := f"port {job}"))}
     run_all(stack_child(name, _command(out, name, share)) for name, share in together.items())
     apart = {name: share for name, share in shares(faults, jobs).items() if name not in together}
@@ -118,7 +114,7 @@ def shares(faults: tuple[Fault, ...], jobs: int) -> dict[str, tuple[Fault, ...]]
     small = tuple(fault for fault in read_faults() if not fault.on_meshes)
     meshes = tuple(fault for fault in read_faults() if fault.on_meshes)
     found = {f"port {job}": of_stack(small, "port")[job::jobs] for job in range(jobs)}
-    found |= {"reference": of_stack(small, "reference")}
+    found |= {stack: of_stack(small, stack) for stack in ("reference", "server")}
     found |= {f"{stack} {ON_MESHES}": of_stack(meshes, stack) for stack in MODULES}
     wanted = {name: tuple(fault for fault in share if fault in faults) for name, share in found.items()}
     return {name: share for name, share in wanted.items() if share}
@@ -128,24 +124,13 @@ def _command(out: Path, name: str, share: Iterable[Fault]) -> list[str]:
     """Of a recorder; what it recorded of these faults before is removed."""
     share = tuple(share)
     ids, recordings = ",".join(fault.id for fault in share), recordings_of(out, name)
-    _forget(recordings, share)
+    forget(recordings, share)
     stack, ground = name.split()[0], folder_of_ground(out, ON_MESHES in name)
+    recipe = ["--recipe", str(ground / "recipe.toml"), "--out", str(recordings), "--ids", ids]
+    if stack == "server":
+        return [SERVING, *recipe, "--bundle", str(ground / "port")]
     peer = [str(ground / other) for other in MODULES if other != stack]
-    return [
-        MODULES[stack], "faults", "--recipe", str(ground / "recipe.toml"), "--out", str(recordings), "--ids", ids, "--peer", *peer
-    ]  # fmt: skip
-
-
-def _forget(recordings: Path, faults: tuple[Fault, ...]) -> None:
-    for fault in faults:
-        shutil.rmtree(recordings / fault.id, ignore_errors=True)
-    if (refusals := recordings / REFUSALS).is_file():
-        ids = {fault.id for fault in faults}
-        refusals.write_text("".join(line for line in refusals.read_text().splitlines(True) if json.loads(line)["id"] not in ids))
-
-
-def recordings_of(out: Path, name: str) -> Path:
-    return out / f"{RECORDINGS}-{name.replace(' ', '-')}"
+    return [MODULES[stack], "faults", *recipe, "--peer", *peer]
 
 
 def a_third(faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
@@ -164,6 +149,4 @@ def _third(faults: list[Fault]) -> list[Fault]:
 
 def folder_of(out: Path, faults: tuple[Fault, ...], fault: Fault, jobs: int) -> Path:
     """Where it was recorded."""
-    if fault.stack == "server":
-        return recordings_of(out, "server")
     return recordings_of(out, next(name for name, share in shares(faults, jobs).items() if fault in share))

@@ -5,9 +5,10 @@ from pathlib import Path
 
 from conformance.contract.faults import RECORDERS, REFUSALS, of_stack, read_faults
 from conformance.faults.grounds import folder_of_ground, needed
-from conformance.faults.run import _command, folder_of, recordings_of, shares
+from conformance.faults.recordings import recordings_of
+from conformance.faults.run import _command, folder_of, shares
 
-FAULTS = of_stack(read_faults(), *RECORDERS)  # those of a server or of the client have no recorder of a stack
+FAULTS = of_stack(read_faults(), *RECORDERS, "server")  # the client's are judged where they are planted
 JOBS = 2
 OUT = Path("out")
 

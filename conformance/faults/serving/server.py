@@ -1,6 +1,5 @@
 """Plants the faults of the rung serving and records, through real vLLM servers, only what the catalogue says that each changes."""
 
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from conformance.contract.serving import cpu
 from conformance.contract.serving.command import parser, starter
 from conformance.contract.serving.recorder import PARTS, RUNG, Start, start_merged
 from conformance.contract.serving.served import Served
+from conformance.faults.recordings import forget
 from conformance.faults.serving.plants import SERVER, planted
 from conformance.pair import SERVE, Pair
 
@@ -48,8 +48,8 @@ def record_server_faults(bundle: Bundle, plan: Plan, out: Path, faults: Iterable
     """Writes OUT/<id>/ for every fault, of the port's `bundle`: those that share a start first, on one server."""
     faults = of_stack(tuple(faults), "server")
     check_known(faults, PARTS, SERVER)
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
+    forget(out, faults)
+    out.mkdir(parents=True, exist_ok=True)
     with (out / "servers.log").open("w", buffering=1) as log:
         start = starter(cpu.PLATFORM, parser(cpu.PLATFORM).parse_args(["--port", "0"]), progress, log.write)
         shared = [fault for fault in faults if fault.start == "shared"]

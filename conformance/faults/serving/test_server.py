@@ -9,7 +9,8 @@ from conformance.contract.serving import cpu
 from conformance.contract.serving.recorder import PARTS, RUNG
 from conformance.faults.grounds import fixtures
 from conformance.faults.judging import Outcome, failures, judge_fault
-from conformance.faults.run import Options, _code, _why_not_served, a_third, judged, recordings_of
+from conformance.faults.recordings import recordings_of
+from conformance.faults.run import Options, _code, _why_not_served, a_third, judged
 from conformance.faults.serving.plants import SERVER
 from conformance.faults.serving.server import TURN_END, record_server_faults, why_not, with_another_template
 from conformance.faults.table import cells
