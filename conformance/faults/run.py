@@ -10,7 +10,7 @@ from conformance.contract.faults import RECORDERS, Fault, chosen, of_stack, read
 from conformance.contract.recipe import load_recipe
 from conformance.faults.grounds import Ground, folder_of_ground, grounds
 from conformance.faults.judging import Outcome, alarms, judge_fault
-from conformance.faults.recordings import forget, recordings_of
+from conformance.faults.recordings import folder_of, forget, recordings_of
 from conformance.faults.serving.client import theatre
 from conformance.faults.serving.server import serve_clean, why_not
 from conformance.faults.small import write_small
@@ -71,7 +71,7 @@ def _of_the_ladder(options: Options, faults: tuple[Fault, ...]) -> tuple[list[Ou
     found = [alarm for ground in clean.values() for alarm in alarms(ground.pair, ground.given)]
     if not options.recorded:
         record(out, faults if not missing else of_stack(faults, *RECORDERS), jobs)
-    return [judged(fault, clean, folder_of(out, faults, fault, jobs), missing) for fault in faults], found
+    return [judged(fault, clean, out, missing) for fault in faults], found
 
 
 def _why_not_served(options: Options) -> str:
@@ -90,12 +90,12 @@ def _diagnose(options: Options, outcomes: list[Outcome]) -> None:
     print_diagnosis(outcomes, recipe)
 
 
-def judged(fault: Fault, clean: dict[bool, Ground], recordings: Path, missing: str = "") -> Outcome:
+def judged(fault: Fault, clean: dict[bool, Ground], out: Path, missing: str = "") -> Outcome:
     """Against the clean pair of the recipe that it was planted in. `missing`: why there is no server."""
     if fault.stack == "server" and missing:
         return Outcome(fault, not_proven=missing)
     ground = clean[fault.on_meshes]
-    return judge_fault(fault, ground.pair, recordings, ground.given)
+    return judge_fault(fault, ground.pair, folder_of(out, fault), ground.given)
 
 
 def record(out: Path, faults: tuple[Fault, ...], jobs: int) -> None:
@@ -107,24 +107,20 @@ def record(out: Path, faults: tuple[Fault, ...], jobs: int) -> None:
 
 
 def shares(faults: tuple[Fault, ...], jobs: int) -> dict[str, tuple[Fault, ...]]:
-    """The faults of each recorder, by its name: a stack's; `meshes` in it where they are planted in that recipe.
-
-    A fault has the same recorder whatever else is asked for, so that its recording is found again.
-    """
-    small = tuple(fault for fault in read_faults() if not fault.on_meshes)
-    meshes = tuple(fault for fault in read_faults() if fault.on_meshes)
+    """The faults of each recorder, by its name: a stack's; `meshes` in it where they are planted in that recipe."""
+    small = tuple(fault for fault in faults if not fault.on_meshes)
+    meshes = tuple(fault for fault in faults if fault.on_meshes)
     found = {f"port {job}": of_stack(small, "port")[job::jobs] for job in range(jobs)}
     found |= {stack: of_stack(small, stack) for stack in ("reference", "server")}
     found |= {f"{stack} {ON_MESHES}": of_stack(meshes, stack) for stack in MODULES}
-    wanted = {name: tuple(fault for fault in share if fault in faults) for name, share in found.items()}
-    return {name: share for name, share in wanted.items() if share}
+    return {name: share for name, share in found.items() if share}
 
 
 def _command(out: Path, name: str, share: Iterable[Fault]) -> list[str]:
     """Of a recorder; what it recorded of these faults before is removed."""
     share = tuple(share)
     ids, recordings = ",".join(fault.id for fault in share), recordings_of(out, name)
-    forget(recordings, share)
+    forget(out, share)
     stack, ground = name.split()[0], folder_of_ground(out, ON_MESHES in name)
     recipe = ["--recipe", str(ground / "recipe.toml"), "--out", str(recordings), "--ids", ids]
     if stack == "server":
@@ -145,8 +141,3 @@ def _third(faults: list[Fault]) -> list[Fault]:
     shared = [fault for fault in faults if fault.start == "shared"]
     chosen = shared if len(shared) >= count else faults
     return [chosen[index * len(chosen) // count] for index in range(count)]
-
-
-def folder_of(out: Path, faults: tuple[Fault, ...], fault: Fault, jobs: int) -> Path:
-    """Where it was recorded."""
-    return recordings_of(out, next(name for name, share in shares(faults, jobs).items() if fault in share))

@@ -5,7 +5,7 @@ import pytest
 from conformance.contract.faults import RECORDERS, of_stack, read_faults
 from conformance.faults.grounds import grounds
 from conformance.faults.judging import alarms
-from conformance.faults.run import a_third, folder_of, judged, record
+from conformance.faults.run import a_third, judged, record
 
 JOBS = 2
 FAULTS = a_third(of_stack(read_faults(), *RECORDERS))
@@ -34,5 +34,5 @@ def test_without_a_fault_nothing_fails(clean):
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
 def test_a_planted_fault_is_caught_at_its_own_rung(fault, clean, recorded):
-    outcome = judged(fault, clean, folder_of(recorded, FAULTS, fault, JOBS))
+    outcome = judged(fault, clean, recorded)
     assert (outcome.rung, outcome.check) == (fault.rung, fault.check), outcome.where

@@ -3,10 +3,13 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from conformance.contract.errors import ContractError
 from conformance.contract.faults import RECORDERS, REFUSALS, of_stack, read_faults
 from conformance.faults.grounds import folder_of_ground, needed
-from conformance.faults.recordings import recordings_of
-from conformance.faults.run import _command, folder_of, shares
+from conformance.faults.recordings import folder_of, recordings_of
+from conformance.faults.run import _command, shares
 
 FAULTS = of_stack(read_faults(), *RECORDERS, "server")  # the client's are judged where they are planted
 JOBS = 2
@@ -19,11 +22,16 @@ def test_every_fault_has_one_recorder():
 
 
 def test_faults_on_meshes_have_a_recorder_and_a_recipe_of_their_own():
-    for fault in FAULTS:
-        folder = folder_of(OUT, FAULTS, fault, JOBS).name
-        assert folder.endswith("meshes") == fault.on_meshes
-        assert fault.stack in folder
+    for name, share in shares(FAULTS, JOBS).items():
+        for fault in share:
+            assert name.endswith("meshes") == fault.on_meshes
+            assert name.startswith(fault.stack)
     assert folder_of_ground(OUT, True) != folder_of_ground(OUT, False)
+
+
+def test_the_recorders_of_the_port_have_as_much_to_do():
+    ours = of_stack(FAULTS, "port")[:7]
+    assert [len(share) for share in shares(ours, JOBS).values()] == [4, 3]
 
 
 def test_only_the_recipes_that_are_needed_are_recorded():
@@ -32,20 +40,17 @@ def test_only_the_recipes_that_are_needed_are_recorded():
     assert needed(tuple(fault for fault in FAULTS if not fault.on_meshes)) == [False]
 
 
-def test_some_faults_are_recorded_where_all_are():
-    for fault in FAULTS:
-        assert folder_of(OUT, (fault,), fault, JOBS) == folder_of(OUT, FAULTS, fault, JOBS)
-
-
 def test_recording_some_again_keeps_the_others(tmp_path):
-    """Control: what is recorded again does go, its refusal too."""
+    """By whichever recorder they were recorded. Control: what is recorded again does go, its refusal too."""
     name, share = next(iter(shares(FAULTS, JOBS).items()))
     again, other = share[:2]
-    recordings = recordings_of(tmp_path, name)
+    recordings = recordings_of(tmp_path, "port 1")
     for fault in share[:2]:
         (recordings / fault.id).mkdir(parents=True)
     lines = [json.dumps({"id": fault.id, "rung": "logits", "error": "refused"}) + "\n" for fault in share[:2]]
     (recordings / REFUSALS).write_text("".join(lines))
     _command(tmp_path, name, [again])
-    assert [path.name for path in recordings.iterdir() if path.is_dir()] == [other.id]
+    assert folder_of(tmp_path, other) == recordings
+    with pytest.raises(ContractError, match=f"{again.id} was not recorded"):
+        folder_of(tmp_path, again)
     assert (recordings / REFUSALS).read_text() == lines[1]

@@ -20,7 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = command_parser(__doc__, EPILOG)
     parser.add_argument("--recipe", type=Path, required=True, help="recipe file (TOML)")
     parser.add_argument("--bundle", type=Path, required=True, help="the port's clean bundle of it, whose merged checkpoint is served")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the recordings; those of other faults are kept")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the recordings, in which none of these is yet")
     parser.add_argument("--ids", type=lambda text: tuple(text.split(",")), help="comma-separated; all when left out")
     options = parser.parse_args(arguments)
 

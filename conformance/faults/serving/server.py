@@ -16,7 +16,6 @@ from conformance.contract.serving import cpu
 from conformance.contract.serving.command import parser, starter
 from conformance.contract.serving.recorder import PARTS, RUNG, Start, start_merged
 from conformance.contract.serving.served import Served
-from conformance.faults.recordings import forget
 from conformance.faults.serving.plants import SERVER, planted
 from conformance.pair import SERVE, Pair
 
@@ -45,10 +44,9 @@ def serve_clean(out: Path, pair: Pair) -> Pair:
 
 
 def record_server_faults(bundle: Bundle, plan: Plan, out: Path, faults: Iterable[Fault], progress: Progress) -> None:
-    """Writes OUT/<id>/ for every fault, of the port's `bundle`: those that share a start first, on one server."""
+    """Writes OUT/<id>/, not there yet, for every fault of the port's `bundle`: those that share a start first, on one server."""
     faults = of_stack(tuple(faults), "server")
     check_known(faults, PARTS, SERVER)
-    forget(out, faults)
     out.mkdir(parents=True, exist_ok=True)
     with (out / "servers.log").open("w", buffering=1) as log:
         start = starter(cpu.PLATFORM, parser(cpu.PLATFORM).parse_args(["--port", "0"]), progress, log.write)
