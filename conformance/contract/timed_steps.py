@@ -4,6 +4,8 @@ A stack's `bench` command writes into `--out`: steps.jsonl, a line when a step h
 """
 
 import math
+import resource
+import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,6 +16,8 @@ from conformance.contract.plan import EMPTY, Plan, Step
 from conformance.contract.run_record import Consumed, StepLine
 
 STEPS, STACK = "steps.jsonl", "stack.json"
+HBM, RSS = "HBM", "RSS"
+now_ns = time.monotonic_ns  # one clock for all processes of a machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,11 @@ class StepWriter:
     def close(self, facts: StackFacts) -> None:
         self._file.close()
         (self.folder / STACK).write_text(canonical_json(asdict(facts)))
+
+
+def peak_rss_bytes() -> int:
+    """Of this process; Linux counts in KiB."""
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def timed_step(line: StepLine, consumed: list[Consumed], start_ns: int, end_ns: int) -> TimedStep:

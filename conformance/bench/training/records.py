@@ -1,7 +1,7 @@
 """The training benchmark's bundle in dataclasses.
 
-    DIR/manifest.json  recipe.toml                  logs/: what launches said, not part of the bundle
-    DIR/launch-1/launch.json  steps.jsonl           one a launch, failed and interrupted ones too
+    DIR/manifest.json  recipe.toml
+    DIR/launch-1/launch.json  steps.jsonl           one folder a launch, failed and interrupted ones too
 """
 
 from dataclasses import dataclass, field
