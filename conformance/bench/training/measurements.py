@@ -44,7 +44,7 @@ class TrainingMeasurements:
         done = sum(launch.outcome != INTERRUPTED for launch in self.launches)
         return max(0, self.manifest.launches - done)
 
-    @cache  # noqa: B019  (a bundle lives as long as what reads it)
+    @cache  # noqa: B019  # a bundle lives as long as what reads it
     def steps(self, number: int) -> tuple[TimedStep, ...]:
         """Of launch `number`, in the file's order."""
         path = self.path / folder_name(number) / STEPS
