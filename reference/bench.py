@@ -7,7 +7,7 @@ from accelerate.utils import gather_object
 
 from conformance.contract.plan import Plan
 from conformance.contract.recipe import Recipe
-from conformance.contract.run_record import Consumed, StepLine
+from conformance.contract.run_record import RUN_OF, Consumed, StepLine
 from conformance.contract.timed_steps import HBM, RSS, StackFacts, StepWriter, now_ns, peak_rss_bytes
 from reference.environment import environment, prepare_process
 from reference.processes import ending_together, process_index, processes
@@ -15,7 +15,7 @@ from reference.record import say
 from reference.recorder import Recorder
 from reference.session import Session
 from reference.sharding import use_sharding
-from reference.train import Run, own_run
+from reference.train import Run
 
 NAME = "reference"
 
@@ -53,6 +53,12 @@ class StepTimer(Recorder):
 
     def on_train_end(self, args, state, control, **kwargs) -> None:
         """Weights and adapters are not read."""
+
+
+def own_run(recipe: Recipe, *, steps: int | None = None, seed: int | None = None, save_every: int | None = None) -> Run:
+    """The recipe's own run: its precision and checkpointing; `seed` None: its own. Its dropout is the model's."""
+    checkpointing, seed = recipe.remat.policy != "none", recipe.seeds.dropout if seed is None else seed
+    return Run(RUN_OF[recipe.precision.compute], checkpointing=checkpointing, steps=steps, seed=seed, save_every=save_every)
 
 
 def bench(recipe: Recipe, out: Path, steps: int | None, seed: int | None) -> None:

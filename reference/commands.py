@@ -17,7 +17,6 @@ from reference.processes import ending_together, process_index
 from reference.recorder import Recorder
 from reference.session import Session
 from reference.sharding import use_sharding
-from reference.train import own_run
 from reference.train import train as run_trainer
 
 
@@ -36,7 +35,7 @@ def train(options: argparse.Namespace) -> None:
     checkpoint = _start(options.out, resume=options.resume)
     prepare_process()
     use_sharding()
-    run = own_run(recipe, save_every=options.save_every)
+    run = timing.own_run(recipe, save_every=options.save_every)
     with Session(recipe, recording.say) as session, ending_together():
         trainer = session.trainer(session.initial, run, dropout=recipe.adapter.dropout, out=options.out)
         Recorder(options.out / "bundle", recipe, plan=session.plan, progress=recording.say).attach(trainer)

@@ -16,7 +16,6 @@ from trl import SFTConfig, SFTTrainer
 from conformance.contract.errors import ContractError
 from conformance.contract.plan import Plan
 from conformance.contract.recipe import Batch, Recipe
-from conformance.contract.run_record import RUN_OF
 from reference.adapter import get_adapter
 from reference.data import TokenisedRow, arrange
 from reference.oracle import NoFloat32, arithmetic
@@ -36,12 +35,6 @@ class Run:
     seed: int = 0  # of dropout
     rate: float = 1.0  # times every learning rate: what the statistical checks must see
     rounding: int | None = None  # seed of stochastic rounding of bfloat16 products; None: to the nearest
-
-
-def own_run(recipe: Recipe, *, steps: int | None = None, seed: int | None = None, save_every: int | None = None) -> Run:
-    """The recipe's own run: its precision and checkpointing; `seed` None: its own. Its dropout is the model's."""
-    checkpointing, seed = recipe.remat.policy != "none", recipe.seeds.dropout if seed is None else seed
-    return Run(RUN_OF[recipe.precision.compute], checkpointing=checkpointing, steps=steps, seed=seed, save_every=save_every)
 
 
 class ReferenceTrainer(SFTTrainer):

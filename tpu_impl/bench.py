@@ -8,7 +8,7 @@ from flax import nnx
 from conformance.contract.digest import sha256_tree
 from conformance.contract.plan import Plan
 from conformance.contract.recipe import Recipe
-from conformance.contract.run_record import Consumed, StepLine
+from conformance.contract.run_record import RUN_OF, Consumed, StepLine
 from conformance.contract.timed_steps import HBM, RSS, StackFacts, StepWriter, now_ns, peak_rss_bytes
 from tpu_impl.environment import environment
 from tpu_impl.processes import gather
@@ -57,18 +57,25 @@ class StepTimer(Recorder):
         self._ended = True
 
 
+def own_run(recipe: Recipe, *, steps: int | None = None, seed: int | None = None, save_every: int | None = None) -> Run:
+    """The recipe's own run: its precision, dropout and rematerialisation; `seed` None: its own."""
+    precision, seed = RUN_OF[recipe.precision.compute], recipe.seeds.dropout if seed is None else seed
+    kept = {"dropout": recipe.adapter.dropout, "remat": recipe.remat.policy}
+    return Run(precision, steps=steps, seed=seed, save_every=save_every, **kept)
+
+
 def bench(session: Session, run: Run, out: Path, stack: str = NAME, code: Path = Path(__file__).parent) -> None:
     """Trains the run, on the mesh around it if any, and writes `out`; the first of several processes does. `code`: the stack's."""
     writer = StepWriter(out) if jax.process_index() == 0 else None
     compiled_s: list[float] = []
     jax.monitoring.register_event_duration_secs_listener(lambda name, s, **_: compiled_s.append(s) if name == COMPILED else None)
     session.recorded_run(session.initial, run, label="timed", recorder=StepTimer(writer, session.recipe, session.plan))
-    peaks = gather(peak_memory_bytes())
+    peaks = [peak for peak in gather(peak_memory_bytes()) if peak]
     if writer:
-        writer.close(facts(run, stack, code, sum(compiled_s), max(peaks)))
+        writer.close(facts(run, stack, code, sum(compiled_s), max(peaks, default=None)))
 
 
-def facts(run: Run, stack: str, code: Path, compile_s: float, peak_bytes: int) -> StackFacts:
+def facts(run: Run, stack: str, code: Path, compile_s: float, peak_bytes: int | None) -> StackFacts:
     about, mesh = environment() | {"precision": run.precision, "remat": run.remat}, current_mesh()
     platform = jax.default_backend()
     return StackFacts(
@@ -77,7 +84,8 @@ def facts(run: Run, stack: str, code: Path, compile_s: float, peak_bytes: int) -
     )  # fmt: skip
 
 
-def peak_memory_bytes() -> int:
-    """Of this process's fullest chip, as its allocator counted; a CPU has none, there it is the process's."""
-    peaks = [one.memory_stats()["peak_bytes_in_use"] for one in jax.local_devices() if one.platform != "cpu"]
-    return max(peaks) if peaks else peak_rss_bytes()
+def peak_memory_bytes() -> int | None:
+    """Of this process's fullest chip, as its allocator counted; None where it does not. A CPU has none, there it is the process's."""
+    if jax.default_backend() == "cpu":
+        return peak_rss_bytes()
+    return max((one.memory_stats() or {}).get("peak_bytes_in_use", 0) for one in jax.local_devices()) or None

@@ -17,7 +17,7 @@ from tpu_impl.processes import Place, joined, place_from
 from tpu_impl.recorder import Recorder
 from tpu_impl.session import Session
 from tpu_impl.sharding import recipes_mesh
-from tpu_impl.train import own_run, run_data
+from tpu_impl.train import run_data
 from tpu_impl.train import train as run_trainer
 
 
@@ -42,7 +42,7 @@ def train(options: argparse.Namespace) -> None:
     if options.resume and not options.save_every:
         raise ContractError("--resume needs --save-every: a run that saves nothing has nothing to go on from")
     prepare_process()
-    run = own_run(recipe, steps=options.steps, save_every=options.save_every)
+    run = timing.own_run(recipe, steps=options.steps, save_every=options.save_every)
     with joined(place_of(options)), Session(recipe, recording.say) as session, recipes_mesh(recipe):
         trainer = session.trainer(session.initial, run, out=options.out / "checkpoints")
         out = options.out if jax.process_index() == 0 else session.scratch  # every process reads, the first one writes
@@ -56,7 +56,7 @@ def bench(options: argparse.Namespace) -> None:
     recipe = load_recipe(options.recipe)
     prepare_process()
     with joined(place_of(options)), Session(recipe, recording.say) as session, recipes_mesh(recipe):
-        timing.bench(session, own_run(recipe, steps=options.steps, seed=options.seed), options.out)
+        timing.bench(session, timing.own_run(recipe, steps=options.steps, seed=options.seed), options.out)
 
 
 def adapter(options: argparse.Namespace) -> None:

@@ -15,7 +15,6 @@ from tunix.sft import peft_trainer
 
 from conformance.contract.plan import Plan, Step
 from conformance.contract.recipe import Recipe
-from conformance.contract.run_record import RUN_OF
 from tpu_impl.adapter import get_adapter
 from tpu_impl.corrections import ALL, Corrections
 from tpu_impl.data import Batch, TokenisedRow, arrange
@@ -36,13 +35,6 @@ class Run:
     seed: int = 0  # of dropout
     remat: str = "none"
     save_every: int | None = None
-
-
-def own_run(recipe: Recipe, *, steps: int | None = None, seed: int | None = None, save_every: int | None = None) -> Run:
-    """The recipe's own run: its precision, dropout and rematerialisation; `seed` None: its own."""
-    precision, seed = RUN_OF[recipe.precision.compute], recipe.seeds.dropout if seed is None else seed
-    kept = {"dropout": recipe.adapter.dropout, "remat": recipe.remat.policy}
-    return Run(precision, steps=steps, seed=seed, save_every=save_every, **kept)
 
 
 class Held:

@@ -40,7 +40,7 @@ def _bench(options: argparse.Namespace) -> int:
     stack = options.foreign or MODULES[options.side]
     asked = {"machine": options.machine, "launches": options.launches, "steps": steps, "warm_up": options.warm_up}
     folder = TrainingFolder.begin(options.out, new_manifest(plan, side=options.side, stack=stack, **asked), plan)
-    for line in overview(folder, _machine(options.machine), _price(options.machine)):
+    for line in overview(folder, plan, _machine(options.machine), _price(options.machine)):
         progress(line)
     try:
         Launcher(folder, launch_command(options.side, stack, options.foreign, Path.cwd()), progress).run()

@@ -13,8 +13,9 @@ from conformance.bench.training.measurements import read_steps
 from conformance.bench.training.records import FAILED, INTERRUPTED, OK, RECIPE, Launch
 from conformance.children import POLL_S, Child, command_child, stack_child
 from conformance.contract.errors import ContractError
+from conformance.contract.plan import Plan
 from conformance.contract.progress import Progress, silent
-from conformance.contract.timed_steps import STEPS, StackFacts, now_ns
+from conformance.contract.timed_steps import STEPS, StackFacts, now_ns, planned_step
 
 Command = Callable[[list[str]], Child]  # a process to be, for the arguments of a launch
 
@@ -37,6 +38,8 @@ class Launcher:
             self.progress(f"launch {number}: {self.folder.left} left of {self.folder.manifest.launches}")
             launch = self._launch(number)
             self.progress(f"launch {number}: {launch.outcome}{launch.reason and ': ' + launch.reason} after {seconds_of(launch):.0f} s")
+            if self.folder.left and self.folder.whole:
+                self.progress(f"what is left takes {_hours(self.folder, None)[1]}")
             if launch.outcome == FAILED and not self.folder.whole:
                 raise ContractError(f"launch {number} failed, none was whole before; it stays in {self.folder.path}: {launch.reason}")
 
@@ -96,11 +99,14 @@ def seconds_of(launch: Launch) -> float:
     return (launch.ended_ns - launch.spawned_ns) / 1e9
 
 
-def overview(folder: TrainingFolder, machine: Machine | None, price: Price | None) -> Iterator[str]:
+def overview(folder: TrainingFolder, plan: Plan, machine: Machine | None, price: Price | None) -> Iterator[str]:
     """What will run, how long, for how many dollars."""
     manifest = folder.manifest
     left, where = folder.left, manifest.machine or "this machine"
-    yield f"{manifest.stack} on {where}: {left} of {manifest.launches} launches are left, {manifest.steps} steps each"
+    planned = [planned_step(plan, step) for step in plan.steps[: manifest.steps]]
+    tokens, targets = (sum(one[name] for one in planned) for name in ("input_tokens", "tokens"))
+    yield f"{manifest.stack} on {where}: {left} of {manifest.launches} launches are left"
+    yield f"each has {manifest.steps} steps with {tokens} tokens, {targets} of them in the loss"
     hours, said = _hours(folder, machine)
     yield f"that takes {said}"
     if price is None:

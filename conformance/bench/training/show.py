@@ -33,7 +33,8 @@ def measurement_lines(
 ) -> Iterator[str]:  # fmt: skip
     manifest = measurements.manifest
     where = ", ".join(filter(None, (manifest.machine, manifest.platform, str(manifest.environment.get("device", "")))))
-    yield f"{manifest.side}: {manifest.stack} on {where}; {manifest.steps} steps a launch, the first {manifest.warm_up} in no step time"
+    yield f"{manifest.side}: {manifest.stack} on {where}; chips that trained: {manifest.chips}"
+    yield f"  {manifest.steps} steps a launch, the first {manifest.warm_up} in no step time"
     for launch in measurements.launches:
         yield f"  launch {launch.number}: {launch.outcome}{launch.reason and ': ' + launch.reason}, {seconds_of(launch):.1f} s"
     if measurements.left:
@@ -57,7 +58,7 @@ def _figure_lines(measurements: TrainingMeasurements, figures: tuple[LaunchFigur
             continue
         ends = "" if interval.low is None else f"  [{factor * interval.low:.5g}, {factor * interval.high:.5g}]"
         yield f"    {label:<28} {factor * interval.value:.5g} {unit}{ends}"
-    yield f"    padding                      {figures[0].padding:.0%} of positions"
+    yield f"    {'padding':<28} {figures[0].padding:.0%} of positions"
     if figures[0].mfu is not None:
         yield f"    {FORMULA}"
 

@@ -55,7 +55,7 @@ def test_launches_are_separate_processes_of_the_recipe(arguments, tmp_path, caps
     assert main(arguments()) == NOT_DECIDED
     said = capsys.readouterr()
     first, cost = (said.err.index(words) for words in ("2 of 2 launches are left", "no price: this machine is not in prices.toml"))
-    assert first < cost < said.err.index("launch 1: 2 left of 2")
+    assert first < said.err.index("4 steps with 1638 tokens") < cost < said.err.index("launch 1: 2 left of 2")
     assert "PASS: rows and tokens" in said.out and "NOT PROVEN: trajectory" in said.out
     measured = TrainingMeasurements(tmp_path / "bench")
     assert len({launch.process for launch in measured.launches}) == 2
