@@ -59,7 +59,7 @@ def test_the_reference_is_timed_on_the_gpus(request):
 @pytest.mark.cpu_bench
 @pytest.mark.timeout(0)
 def test_port_and_stock_port_are_timed_on_this_cpu(request):
-    """The claim that needs no accelerator, with the stock port as the reference: what follows a measurement is tested on real launches."""
+    """The claim that needs no accelerator, with the stock port as its reference: real launches for what follows a measurement."""
     asked = {"launches": CPU_LAUNCHES, "steps": CPU_STEPS}
     code, port = measure(request, "port", "cpu-port", **asked)
     assert code in (ALL_PASS, NOT_DECIDED)

@@ -8,7 +8,8 @@ import pytest
 from conformance.bench.synthetic_training import Scene, write_training
 from conformance.bench.training.checks import timed_is_recipe
 from conformance.bench.training.flops import step_flop
-from conformance.contract.bundle import Bundle, BundleWriter
+from conformance.contract.bundle import Bundle
+from conformance.contract.bundle_writer import BundleWriter
 from conformance.contract.plan import make_plan
 from conformance.contract.run_record import StepLine, write_steps
 from conformance.findings import Verdict
