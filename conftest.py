@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from conformance.bench.training.options import LAUNCHES
 from conformance.contract.bundle import Bundle
 from conformance.contract.errors import ContractError
 from conformance.contract.plan import make_plan
@@ -32,6 +33,8 @@ def pytest_addoption(parser):
     group.addoption("--served", type=Path, help="tpu_bench, gpu_bench: the merged checkpoint to serve and measure")
     group.addoption("--serve", default="", help="tpu_bench, gpu_bench: further options of `parity serve`, such as its --image")
     group.addoption("--machine", default="", help="tpu_bench, gpu_bench: such as v6e-8")
+    group.addoption("--launches", type=int, default=LAUNCHES, help="tpu_bench, gpu_bench: of training (default: %(default)s)")
+    group.addoption("--steps", type=int, help="tpu_bench, gpu_bench: of a launch of training (default: the recipe's)")
     group.addoption("--only", choices=RUNGS, help="run one rung (no certificate)")
 
 

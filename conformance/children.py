@@ -43,6 +43,11 @@ class Child:
         self._reader = threading.Thread(target=self._pass_on, daemon=True)
         self._reader.start()
 
+    @property
+    def pid(self) -> int:
+        """Once started."""
+        return self._process.pid
+
     def _pass_on(self) -> None:
         """Its progress is shown as it comes, and its end kept."""
         if self._process.stderr:
@@ -69,9 +74,9 @@ class Child:
         self._reader.join(READ_S)
 
 
-def stack_child(label: str, command: list[str]) -> Child:
+def stack_child(label: str, command: list[str], *, quotes: bool = False) -> Child:
     """`python -m COMMAND`: one of our stacks."""
-    return Child(label, f"python -m {' '.join(command)}", [sys.executable, "-m", *command])
+    return Child(label, f"python -m {' '.join(command)}", [sys.executable, "-m", *command], quotes=quotes)
 
 
 def command_child(label: str, command: str, arguments: list[str], folder: Path | None) -> Child:

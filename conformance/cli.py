@@ -6,6 +6,7 @@ from pathlib import Path
 
 from conformance import commands
 from conformance.bench import options as sweep_options
+from conformance.bench.training import options as bench_options
 from conformance.contract.errors import ContractError
 from conformance.contract.schema import RUNGS
 from conformance.contract.serving.command import add_options
@@ -27,7 +28,6 @@ EPILOG = """examples:
   parity check                                         both stacks here, on the tiny recipe, into parity-out/
   parity check --only logits                           one rung (no certificate)
   parity explain logits                                what it promises, and what usually goes wrong
-
   parity record reference --recipe R.toml --out ref    on the GPU machine
   parity record port --recipe R.toml --out port        on the TPU machine
   parity exchange port --bundle port --peer ref
@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     subparsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (
         _add_check, _add_record, _add_exchange, _add_report, _add_explain, _add_diff, _add_margins, _add_import, _add_validate,
-        _add_doctor, _add_serve, _add_sweep, _add_claims,
+        _add_doctor, _add_serve, _add_sweep, _add_bench, _add_claims,
     ):  # fmt: skip
         add(subparsers)
     return top
@@ -162,6 +162,11 @@ def _add_serve(subparsers) -> None:
 def _add_sweep(subparsers) -> None:
     command = _command(subparsers, "sweep", commands.sweep, "measure a server; compare two: parity sweep --help")
     sweep_options.add_options(command)
+
+
+def _add_bench(subparsers) -> None:
+    command = _command(subparsers, "bench", commands.bench, "time a stack's training: parity bench --help")
+    bench_options.add_options(command)
 
 
 def _add_claims(subparsers) -> None:

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from conformance import certificate
 from conformance import doctor as machine
+from conformance.bench.training import command as benching
 from conformance.causes import explanations, likely_causes, usual_causes
 from conformance.claims import consistency
 from conformance.claims.claims_file import read_claims
@@ -202,6 +203,11 @@ def sweep(options: argparse.Namespace) -> int:
         raise ContractError(f"{error.name} is not installed: pip install 'tpu-parity[serving]'") from error
     with interruptible():
         return run(options)
+
+
+def bench(options: argparse.Namespace) -> int:
+    with interruptible():
+        return benching.run(options)
 
 
 def without_option(arguments: list[str], name: str) -> list[str]:

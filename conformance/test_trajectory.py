@@ -7,10 +7,12 @@ from conformance.statistics import equivalence, fewest_fair_steps
 from conformance.trajectories import (
     CURVES,
     RATE_RUN,
+    bf16_limit,
     deviation,
     differences,
     dropout_pairs,
     envelope_limit,
+    margin_of,
     rate_shifts,
     rate_slopes,
     rejected_rate_error,
@@ -67,15 +69,9 @@ def test_bfloat16_runs_stay_as_close_as_the_references(judge, reference, port, l
     """The bfloat16 run deviates from the float32 run, over all steps, as little as the reference's worst."""
     judge.measure_in("rms relative deviation from the float32 run")
     for name in CURVES:
-        truth = series(reference, "f32", name)
-        worst = max(rms(deviation(series(reference, run, name), truth)) for run in runs(reference, "bf16-"))
-        mine = rms(deviation(series(port, runs(port, "bf16")[0], name), truth))
-        limit = limits["bf16_trajectory"].value * worst
+        mine = rms(deviation(series(port, runs(port, "bf16")[0], name), series(reference, "f32", name)))
+        limit = bf16_limit(reference, name, limits)
         judge.within(name, mine, limit, expected=f"at most {limit:.3g}", got=mine)
-
-
-def margin_of(summary: str, limits) -> float:
-    return limits["tost_margin_" + summary.replace(" ", "_")].value
 
 
 def test_runs_with_dropout_are_equivalent(judge, reference, port, recipe, limits):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from conformance.compare import running_max
+from conformance.compare import rms, running_max
 from conformance.contract.bundle import Bundle
 from conformance.statistics import Equivalence
 
@@ -42,6 +42,18 @@ def envelope_limit(reference: Bundle, name: str, limits, *, plain: bool = True) 
     At step 0, with B = 0, all perturbed runs are one run: their spread is a single rounding error.
     """
     return np.maximum(limits["envelope"].value * envelope(reference, name, plain=plain), limits["loss_rounding"].value)
+
+
+def bf16_limit(reference: Bundle, name: str, limits, steps: int | None = None) -> float:
+    """Largest allowed rms deviation of a bfloat16 run from the float32 run, over the first `steps` (None: all)."""
+    truth = series(reference, "f32", name)[:steps]
+    errors = [rms(deviation(series(reference, run, name)[:steps], truth)) for run in runs(reference, "bf16-")]
+    return limits["bf16_trajectory"].value * max(errors)
+
+
+def margin_of(summary: str, limits) -> float:
+    """The equivalence margin of one of the summaries."""
+    return limits["tost_margin_" + summary.replace(" ", "_")].value
 
 
 def tenth(steps: int) -> int:

@@ -1,4 +1,4 @@
-"""python -m reference record|exchange|train|faults: see --help of each."""
+"""python -m reference record|exchange|train|bench|faults: see --help of each."""
 
 import argparse
 import os
@@ -42,6 +42,11 @@ def parser() -> argparse.ArgumentParser:
     train.add_argument("--out", type=Path, required=True, help="new folder for adapter/, checkpoints and bundle/")
     train.add_argument("--save-every", type=int, metavar="STEPS", help="a checkpoint every so many steps (default: none)")
     train.add_argument("--resume", action="store_true", help="go on in --out from its last whole checkpoint; bundle/ then begins there")
+    bench = commands.add_parser("bench", help="one timed run: what a launch of `parity bench` is")
+    bench.add_argument("--recipe", type=Path, required=True, help="recipe file (TOML)")
+    bench.add_argument("--out", type=Path, required=True, help="new folder for steps.jsonl and stack.json")
+    bench.add_argument("--steps", type=int, help="stop after so many optimizer steps; the recipe's when left out")
+    bench.add_argument("--seed", type=int, help="of dropout; the recipe's when left out")
     faults = commands.add_parser("faults", help="plant the catalogue's faults of the reference, record what each changes")
     faults.add_argument("--recipe", type=Path, required=True, help="recipe file (TOML)")
     faults.add_argument("--out", type=Path, required=True, help="folder that gains a partial bundle for every fault")

@@ -9,7 +9,7 @@ from conformance.contract.errors import ContractError
 from conformance.contract.faults import chosen, of_stack, read_faults
 from conformance.contract.recipe import load_recipe
 from conformance.contract.recordings import recordings
-from conformance.contract.run_record import RUN_OF
+from reference import bench as timing
 from reference import record as recording
 from reference.adapter import save_adapter
 from reference.environment import prepare_process
@@ -17,7 +17,6 @@ from reference.processes import ending_together, process_index
 from reference.recorder import Recorder
 from reference.session import Session
 from reference.sharding import use_sharding
-from reference.train import Run
 from reference.train import train as run_trainer
 
 
@@ -36,15 +35,17 @@ def train(options: argparse.Namespace) -> None:
     checkpoint = _start(options.out, resume=options.resume)
     prepare_process()
     use_sharding()
-    run = Run(
-        RUN_OF[recipe.precision.compute], checkpointing=recipe.remat.policy != "none", seed=recipe.seeds.dropout,
-        save_every=options.save_every,
-    )  # fmt: skip
+    run = timing.own_run(recipe, save_every=options.save_every)
     with Session(recipe, recording.say) as session, ending_together():
         trainer = session.trainer(session.initial, run, dropout=recipe.adapter.dropout, out=options.out)
         Recorder(options.out / "bundle", recipe, plan=session.plan, progress=recording.say).attach(trainer)
         run_trainer(trainer, run.precision, checkpoint)
         save_adapter(trainer.model, options.out / "adapter")
+
+
+def bench(options: argparse.Namespace) -> None:
+    """The recipe's own run, timed; nothing else is kept of it."""
+    timing.bench(load_recipe(options.recipe), options.out, options.steps, options.seed)
 
 
 def faults(options: argparse.Namespace) -> None:

@@ -47,19 +47,32 @@ class Recorder(TrainerCallback):
         step, clip = trainer.training_step, trainer.accelerator.clip_grad_norm_
 
         def training_step(model, inputs, *args, **kwargs):
-            consumed = self._consume(inputs)
+            taken = self.take(inputs)
             loss = step(model, inputs, *args, **kwargs)
-            self._micro.append((consumed, float(loss)))
+            self._micro.append((taken, self.value(loss)))
             return loss
 
         def clip_grad_norm(*args, **kwargs):
             norm = clip(*args, **kwargs)
-            self._grad_norm = float(whole(norm))
+            self._grad_norm = self.value(norm)
             return norm
 
         trainer.training_step, trainer.accelerator.clip_grad_norm_ = training_step, clip_grad_norm
         trainer.add_callback(self)
         return self
+
+    def take(self, inputs: dict[str, torch.Tensor]) -> Consumed:
+        """What is kept of a micro-batch, before the step has it."""
+        return self._consume(inputs, self.trainer.state.global_step, len(self._micro))
+
+    def value(self, scalar: torch.Tensor) -> float:
+        """What is kept of a loss or norm: reading it waits for the device."""
+        return float(whole(scalar))
+
+    def note(self, line: StepLine, consumed: list[Consumed]) -> None:
+        """A step has ended."""
+        self.consumed += consumed
+        self.steps.append(line)
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
         self.initial = get_adapter(self.trainer.model)
@@ -71,10 +84,11 @@ class Recorder(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs) -> None:
         shards = gather_object(self._micro)
         self._micro = []
-        self.consumed += sorted((consumed for consumed, _ in shards), key=lambda one: (one.micro, one.shard))
-        self.steps.append(self._step_line(shards, args.world_size))
+        consumed = sorted((consumed for consumed, _ in shards), key=lambda one: (one.micro, one.shard))
+        line = self._step_line(shards, args.world_size)
+        self.note(line, consumed)
         if is_due(state.global_step, state.max_steps):
-            self.progress(f"step {state.global_step}/{state.max_steps} loss {self.steps[-1].loss:.4f}")
+            self.progress(f"step {state.global_step}/{state.max_steps} loss {line.loss:.4f}")
 
     def on_train_end(self, args, state, control, **kwargs) -> None:
         self.final = get_adapter(self.trainer.model)
@@ -110,14 +124,14 @@ class Recorder(TrainerCallback):
     def _digests(self) -> dict[str, str]:
         return {name: sha256_array(value) for name, value in each_weight(self.trainer.model)}
 
-    def _consume(self, inputs: dict[str, torch.Tensor]) -> Consumed:
+    def _consume(self, inputs: dict[str, torch.Tensor], step: int, micro: int) -> Consumed:
         attention = inputs["attention_mask"].cpu().numpy()
         ids, labels = inputs["input_ids"].cpu().numpy(), inputs["labels"].cpu().numpy()
         columns = defaultdict(list)
         for row_ids, row_labels, seen in zip(ids, labels, attention == 1, strict=True):
             for key, value in self._row(row_ids[seen], row_labels[seen]).items():
                 columns[key].append(value)
-        place = (self.trainer.state.global_step, len(self._micro), self.trainer.args.process_index)
+        place = (step, micro, self.trainer.args.process_index)
         return Consumed(*place, width=ids.shape[1], pad_side=_pad_side(attention), **columns)
 
     def _row(self, ids: np.ndarray, labels: np.ndarray) -> dict:

@@ -81,10 +81,13 @@ class Session:
         model = self.adapted(tensors, run.precision, dropout)
         return make_trainer(model, self.plan, rows or self.rows, self.tokenizer, run, out or self.scratch)
 
-    def recorded_run(self, tensors: Tensors, run: Run, *, label: str, dropout: float = 0.0) -> Recorder:
-        """Trains a run from `tensors` and returns what its recorder noted."""
+    def recorded_run(
+        self, tensors: Tensors, run: Run, *, label: str, dropout: float = 0.0, recorder: Recorder | None = None
+    ) -> Recorder:
+        """Trains a run from `tensors` and returns what its recorder noted; `recorder`: another than the ladder's."""
         trainer = self.trainer(tensors, run, dropout=dropout)
-        recorder = Recorder(None, self.recipe, plan=self.plan, progress=lambda line: self.progress(f"{label} {line}"))
+        recorder = recorder or Recorder(None, self.recipe, plan=self.plan)
+        recorder.progress = lambda line: self.progress(f"{label} {line}")
         recorder.attach(trainer)
         train(trainer, run.precision, rounding=run.rounding)
         return recorder

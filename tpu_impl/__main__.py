@@ -1,4 +1,4 @@
-"""python -m tpu_impl record|exchange|train|adapter|faults: see --help of each."""
+"""python -m tpu_impl record|exchange|train|bench|adapter|faults: see --help of each."""
 
 import argparse
 import os
@@ -43,6 +43,11 @@ def parser() -> argparse.ArgumentParser:
     train.add_argument("--steps", type=int, help="stop after so many optimizer steps; the recipe's when left out")
     train.add_argument("--save-every", type=int, help="optimizer steps between checkpoints; none when left out")
     train.add_argument("--resume", action="store_true", help="go on from the last checkpoint in --out")
+    bench = commands.add_parser("bench", help="one timed run: what a launch of `parity bench` is")
+    bench.add_argument("--recipe", type=Path, required=True, help="recipe file (TOML)")
+    bench.add_argument("--out", type=Path, required=True, help="new folder for steps.jsonl and stack.json")
+    bench.add_argument("--steps", type=int, help="stop after so many optimizer steps; the recipe's when left out")
+    bench.add_argument("--seed", type=int, help="of dropout; the recipe's when left out")
     adapter = commands.add_parser("adapter", help="the adapter in a step of an Orbax checkpoint, as a PEFT folder")
     adapter.add_argument("--recipe", type=Path, required=True, help="recipe file (TOML): its rank, alpha, targets")
     adapter.add_argument("--step", type=Path, required=True, help="folder of the step, as Tunix's CheckpointManager wrote it")
@@ -53,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
     faults.add_argument("--ids", type=lambda text: tuple(text.split(",")), help="comma-separated; all when left out")
     faults.add_argument("--clean", action="store_true", help="plant none: write the bundle OUT of the meshes that --ids need")
     faults.add_argument("--peer", type=Path, help="the other stack's clean bundle, for faults of reading its files")
-    for command in (record, train):
+    for command in (record, train, bench):
         _add_place(command)
     return top
 

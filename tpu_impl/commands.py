@@ -8,7 +8,7 @@ from conformance.contract.errors import ContractError
 from conformance.contract.faults import chosen, of_stack, read_faults
 from conformance.contract.recipe import load_recipe
 from conformance.contract.recordings import recordings
-from conformance.contract.run_record import RUN_OF
+from tpu_impl import bench as timing
 from tpu_impl import record as recording
 from tpu_impl.adapter import save_adapter, write_adapter
 from tpu_impl.environment import prepare_process
@@ -17,7 +17,7 @@ from tpu_impl.processes import Place, joined, place_from
 from tpu_impl.recorder import Recorder
 from tpu_impl.session import Session
 from tpu_impl.sharding import recipes_mesh
-from tpu_impl.train import Run, run_data
+from tpu_impl.train import run_data
 from tpu_impl.train import train as run_trainer
 
 
@@ -42,16 +42,21 @@ def train(options: argparse.Namespace) -> None:
     if options.resume and not options.save_every:
         raise ContractError("--resume needs --save-every: a run that saves nothing has nothing to go on from")
     prepare_process()
-    run = Run(
-        RUN_OF[recipe.precision.compute], steps=options.steps, dropout=recipe.adapter.dropout, seed=recipe.seeds.dropout,
-        remat=recipe.remat.policy, save_every=options.save_every,
-    )  # fmt: skip
+    run = timing.own_run(recipe, steps=options.steps, save_every=options.save_every)
     with joined(place_of(options)), Session(recipe, recording.say) as session, recipes_mesh(recipe):
         trainer = session.trainer(session.initial, run, out=options.out / "checkpoints")
         out = options.out if jax.process_index() == 0 else session.scratch  # every process reads, the first one writes
         Recorder(out / "bundle", recipe, plan=session.plan, progress=recording.say).attach(trainer)
         run_trainer(trainer, run_data(session.plan, session.rows, run))
         save_adapter(trainer.model, recipe, out / "adapter")
+
+
+def bench(options: argparse.Namespace) -> None:
+    """The recipe's own run, timed; nothing else is kept of it."""
+    recipe = load_recipe(options.recipe)
+    prepare_process()
+    with joined(place_of(options)), Session(recipe, recording.say) as session, recipes_mesh(recipe):
+        timing.bench(session, timing.own_run(recipe, steps=options.steps, seed=options.seed), options.out)
 
 
 def adapter(options: argparse.Namespace) -> None:

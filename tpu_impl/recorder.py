@@ -77,15 +77,19 @@ class Recorder(hooks.TrainingHooks):
         norm, rate = self._shown.popleft()
         mean_norm = trainer._prev_buffered_train_metrics.additional_metrics["grad_norm"][0]
         consumed = list(_consumed(step, self._open.pop(step)))
-        self.consumed += consumed
         counts = [sum(sum(getattr(one, key)) for one in consumed) for key in ("tokens", "loss_tokens")]
         rows = sum(row != EMPTY for one in consumed for row in one.rows)
         norm = float(np.mean(mean_norm)) if norm is None else norm
-        self.steps.append(StepLine(step, float(train_loss), norm, rate, rows, *counts))
+        self.note(StepLine(step, float(train_loss), norm, rate, rows, *counts), consumed)
         if is_due(train_step, self.plan.total_steps):
             self.progress(f"step {train_step}/{self.plan.total_steps} loss {train_loss:.4f}")
         if self._ended and not self._open:
             self._finish()
+
+    def note(self, line: StepLine, consumed: list[Consumed]) -> None:
+        """A step is known whole."""
+        self.consumed += consumed
+        self.steps.append(line)
 
     def on_train_end(self, trainer) -> None:
         self._note_optimizer(trainer)

@@ -109,10 +109,13 @@ class Session:
     def trainer(self, tensors: Tensors, run: Run, *, out: Path | None = None) -> Trainer:
         return make_trainer(self.adapted(tensors, run.precision, run.dropout, run.remat), self.plan, run, out)
 
-    def recorded_run(self, tensors: Tensors, run: Run, *, label: str, out: Path | None = None) -> tuple[Recorder, Trainer]:
-        """Trains a run from `tensors`; its recorder and the trainer at its end."""
+    def recorded_run(
+        self, tensors: Tensors, run: Run, *, label: str, out: Path | None = None, recorder: Recorder | None = None
+    ) -> tuple[Recorder, Trainer]:
+        """Trains a run from `tensors`; its recorder (`recorder`: another than the ladder's) and the trainer at its end."""
         trainer = self.trainer(tensors, run, out=out)
-        recorder = Recorder(None, self.recipe, plan=self.plan, progress=lambda line: self.progress(f"{label} {line}"))
+        recorder = recorder or Recorder(None, self.recipe, plan=self.plan)
+        recorder.progress = lambda line: self.progress(f"{label} {line}")
         train(recorder.attach(trainer).trainer, run_data(self.plan, self.rows, run))
         return recorder, trainer
 

@@ -8,12 +8,13 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 
+from conformance.bench.bundle_files import LOGS
 from conformance.bench.cell_report import CellSummary, summaries_of
 from conformance.bench.cells import digests_of, read_plan
 from conformance.bench.comparison import compare
 from conformance.bench.imports import Imported, read_import
 from conformance.bench.load import Limits, Target
-from conformance.bench.measurements import LOGS, Measurements, Subject
+from conformance.bench.measurements import Measurements, Subject
 from conformance.bench.options import SERVERS
 from conformance.bench.prompts import ordinary_tokens
 from conformance.bench.servers import Running, launched, running_at

@@ -1,12 +1,12 @@
 """A run on disk: requests.jsonl, one line of raw events a request, and run.json, what else belongs to it. Whole or absent."""
 
 import dataclasses
-import json
 import os
 import shutil
 from pathlib import Path
 
 from conformance.bench.arrivals import Schedule
+from conformance.bench.bundle_files import parsed
 from conformance.bench.events import Record
 from conformance.bench.load import Load, Measurement, Target
 from conformance.bench.prompts import prompts_digest
@@ -60,7 +60,7 @@ def read_run(folder: Path) -> tuple[Facts, Measurement]:
     for name in (RUN, REQUESTS):
         if not (folder / name).is_file():
             raise ContractError(f"run {folder}: no {name}: not a run, or it was stopped before it was written")
-    run = _parsed((folder / RUN).read_text(), folder / RUN)
+    run = parsed((folder / RUN).read_text(), folder / RUN)
     if run.get("facts", {}).get("version") != VERSION:
         raise ContractError(f"run {folder}: version {run.get('facts', {}).get('version')!r}; this suite reads {VERSION}")
     facts = read_record(Facts, run["facts"], where=str(folder / RUN), prefix="facts.")
@@ -73,14 +73,7 @@ def read_run(folder: Path) -> tuple[Facts, Measurement]:
 
 
 def _record(text: str, where: str) -> Record:
-    return read_record(Record, _parsed(text, where), where=where)
-
-
-def _parsed(text: str, where: object) -> dict:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ContractError(f"{where}: not JSON: {error}") from error
+    return read_record(Record, parsed(text, where), where=where)
 
 
 def _facts(target: Target, load: Load, schedule: Schedule, requests_sha256: str) -> Facts:

@@ -6,22 +6,21 @@
 """
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from conformance.bench import bundle_files
+from conformance.bench.bundle_files import check_files
 from conformance.bench.cells import Cell, Plan, read_plan
 from conformance.bench.compiling import Window
 from conformance.bench.files import Facts, read_run
 from conformance.bench.load import Measurement
 from conformance.bench.metrics import Counters
 from conformance.bench.speed_of_light import Model
-from conformance.contract.digest import sha256_file
-from conformance.contract.errors import ContractError
 from conformance.contract.toml_records import read_record
 
 VERSION = 1
-MANIFEST, CELLS, CELL, RUN, LOGS = "manifest.json", "cells.toml", "cell.json", "run", "logs"
+CELLS, CELL, RUN = "cells.toml", "cell.json", "run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ class Measurements:
     def __init__(self, path: Path):
         self.path = Path(path)
         self.manifest = read_manifest(self.path)
-        self._check_files()
+        check_files(self.path, self.manifest.files)
         self.plan: Plan = read_plan(self.path / CELLS)
 
     @property
@@ -108,38 +107,10 @@ class Measurements:
     def _folder(self, replicate: int, cell: Cell) -> Path:
         return self.path / folder_name(replicate) / cell.name
 
-    def _check_files(self) -> None:
-        found = {str(path.relative_to(self.path)): path for path in files_of(self.path)}
-        for name, digest in self.manifest.files.items():
-            if name not in found:
-                raise ContractError(f"measurements {self.path}: {name} is missing")
-            if sha256_file(found[name]) != digest:
-                raise ContractError(f"measurements {self.path}: {name} is not the file that was recorded (sha256 differs)")
-        extra = sorted(set(found) - set(self.manifest.files))
-        if extra:
-            raise ContractError(f"measurements {self.path}: {extra[0]} is not in {MANIFEST}")
-
 
 def folder_name(replicate: int) -> str:
     return f"replicate-{replicate}"
 
 
-def files_of(folder: Path) -> Iterator[Path]:
-    """Of the bundle: not its manifest, logs, and what is hidden because it is half done."""
-    for path in sorted(folder.rglob("*")):
-        parts = path.relative_to(folder).parts
-        if path.is_file() and parts != (MANIFEST,) and parts[0] != LOGS and not any(part.startswith(".") for part in parts):
-            yield path
-
-
 def read_manifest(path: Path) -> Manifest:
-    file = path / MANIFEST
-    if not file.is_file():
-        raise ContractError(f"measurements {path}: no {MANIFEST} in it")
-    try:
-        values = json.loads(file.read_text())
-    except json.JSONDecodeError as error:
-        raise ContractError(f"{file}: not JSON: {error}") from error
-    if values.get("version") != VERSION:
-        raise ContractError(f"measurements {path}: version {values.get('version')!r}; this suite reads {VERSION}")
-    return read_record(Manifest, values, where=str(file))
+    return bundle_files.read_manifest(path, Manifest, VERSION)

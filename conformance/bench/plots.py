@@ -1,6 +1,5 @@
 """Figures of one or two sweeps: throughput, TTFT, TPOT and cost against rate and length, and the Pareto curve; SVG and PNG."""
 
-import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,24 +11,14 @@ from matplotlib.figure import Figure
 from conformance.bench.cell_report import LATENCIES, OUTPUT_RATE, CellSummary, summaries_of
 from conformance.bench.intervals import Interval
 from conformance.bench.measurements import Measurements
-from conformance.contract.toml_records import read_record
+from conformance.bench.prices import Price, read_prices
 
-PRICES = Path(__file__).with_name("prices.toml")
 COLOURS, MARKERS = ("#1f5fa8", "#c2571a"), ("o", "s", "^", "D", "v", "P", "X")
 STYLE = {"svg.fonttype": "none", "font.size": 8, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True}
 GRID = {"grid.color": "#e3e5e8", "legend.frameon": False, "svg.hashsalt": "tpu-parity"}
 NO_METADATA = {".svg": dict.fromkeys(("Date", "Creator")), ".png": {"Software": None}}
 PALE = 0.35  # opacity
 TTFT, TPOT = (next(one for one in LATENCIES if one.name == name) for name in ("TTFT p50", "TPOT p50"))
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """Of a whole machine."""
-
-    usd_per_hour: float
-    source: str
-    date: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +38,6 @@ class Panel:
     label: str
     read: Callable[[Side, CellSummary], Interval | None]
     is_log: bool = False
-
-
-def read_prices(path: Path = PRICES) -> dict[str, Price]:
-    """Machine -> price."""
-    tables = tomllib.loads(path.read_text())
-    return {name: read_record(Price, table, where=str(path), prefix=f"{name}.") for name, table in tables.items()}
 
 
 def usd_per_million(usd_per_hour: float, tokens_per_s: float) -> float:

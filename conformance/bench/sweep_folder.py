@@ -9,24 +9,23 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+from conformance.bench.bundle_files import MANIFEST, digests_below, files_of, write_json, write_text
 from conformance.bench.cells import Cell
 from conformance.bench.files import write_run
 from conformance.bench.load import Load, Measurement, Target
 from conformance.bench.measurements import (
     CELL,
     CELLS,
-    MANIFEST,
     RUN,
     VERSION,
     CellRecord,
     Manifest,
     Measurements,
     Subject,
-    files_of,
     folder_name,
     read_manifest,
 )
-from conformance.contract.digest import canonical_json, sha256_file, sha256_tree
+from conformance.contract.digest import canonical_json, sha256_tree
 from conformance.contract.errors import ContractError
 
 
@@ -43,8 +42,8 @@ class SweepFolder(Measurements):
             path.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(cells, path / CELLS)
             started = datetime.now(UTC).isoformat(timespec="seconds")
-            files = {CELLS: sha256_file(path / CELLS)}
-            _write_json(path / MANIFEST, Manifest(VERSION, subject, replicates, code(), started, environment(), digests, files))
+            files = digests_below(path, path / CELLS)
+            write_json(path / MANIFEST, Manifest(VERSION, subject, replicates, code(), started, environment(), digests, files))
         known = read_manifest(path)
         wanted = {"subject": subject, "cells": digests, "code_sha256": code()}
         differing = [name for name, value in wanted.items() if getattr(known, name) != value]
@@ -63,7 +62,7 @@ class SweepFolder(Measurements):
         folder = self.path / folder_name(replicate)
         folder.mkdir(exist_ok=True)
         name = f"server-{sum(1 for _ in folder.glob('server-*.json')) + 1}.json"
-        _write_text(folder / name, canonical_json(manifest))
+        write_text(folder / name, canonical_json(manifest))
         self._add(folder / name)
         return name
 
@@ -78,16 +77,16 @@ class SweepFolder(Measurements):
         partial = folder.with_name(f".{record.name}.partial")
         partial.mkdir(parents=True)
         write(partial)
-        _write_json(partial / CELL, record)
+        write_json(partial / CELL, record)
         partial.rename(folder)
         self._add(*files_of(folder))
 
     def _add(self, *paths: Path) -> None:
-        self._save(files=self.manifest.files | {str(path.relative_to(self.path)): sha256_file(path) for path in paths})
+        self._save(files=self.manifest.files | digests_below(self.path, *paths))
 
     def _save(self, **changes) -> None:
         self.manifest = dataclasses.replace(self.manifest, **changes)
-        _write_json(self.path / MANIFEST, self.manifest)
+        write_json(self.path / MANIFEST, self.manifest)
 
 
 def code() -> str:
@@ -107,21 +106,3 @@ def _remove_unlisted(path: Path, manifest: Manifest) -> None:
             shutil.rmtree(folder)
         elif folder.is_file() and name not in manifest.files:
             folder.unlink()
-
-
-def _write_json(path: Path, record) -> None:
-    _write_text(path, canonical_json(_given(record)))
-
-
-def _given(value):
-    """Dataclasses as tables, without what has its default: JSON has no null here."""
-    if dataclasses.is_dataclass(value):
-        fields = [(one.name, getattr(value, one.name), one.default) for one in dataclasses.fields(value)]
-        return {name: _given(here) for name, here, default in fields if here is not None and here != default}
-    return [_given(one) for one in value] if isinstance(value, tuple) else value
-
-
-def _write_text(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text)
-    partial.rename(path)

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from conformance.bench.bundle_files import MANIFEST
 from conformance.bench.files import REQUESTS
 from conformance.bench.files import RUN as RUN_FILE
-from conformance.bench.measurements import CELL, MANIFEST, Measurements
+from conformance.bench.measurements import CELL, Measurements
 from conformance.bench.sweep_folder import SweepFolder
 from conformance.bench.synthetic_sweep import MODEL, Scene, write_sweep
 from conformance.bench.validator import problems

@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from conformance.bench.devices import missing_device
 from conformance.cli import main
 from conformance.summary import ALL_PASS
-
-DEVICES = {"tpu": ("accel[0-9]*", "vfio/[0-9]*"), "gpu": ("nvidia[0-9]*",)}
 
 
 def missing(platform: str, served: Path | None, devices: Path = Path("/dev")) -> str:
     """Why nothing can be measured here; empty: it can."""
-    if not any(path for pattern in DEVICES[platform] for path in devices.glob(pattern)):
-        return f"NOT PROVEN: no {platform.upper()} here ({', '.join(f'{devices}/{pattern}' for pattern in DEVICES[platform])})"
+    if reason := missing_device(platform, devices):
+        return reason
     return "" if served else "NOT PROVEN: nothing to serve: give --served DIR, the merged checkpoint"
 
 
