@@ -48,9 +48,9 @@ def figures_of(
 
 
 def interval_of(figures: tuple[LaunchFigures, ...], name: str) -> Interval | None:
-    """Geometric mean over launches with its 95 % interval; None where a launch lacks the figure."""
+    """Geometric mean over launches with its 95 % interval; None where a launch lacks the figure, or has nothing of it."""
     values = [getattr(one, name) for one in figures]
-    return geometric_mean(values) if values and None not in values else None
+    return geometric_mean(values) if values and all(values) and min(values) > 0 else None
 
 
 def time_problems(launch: Launch, steps: tuple[TimedStep, ...]) -> Iterator[str]:

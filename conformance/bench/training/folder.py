@@ -10,7 +10,7 @@ from pathlib import Path
 import conformance
 from conformance.bench.bundle_files import MANIFEST, digests_below, files_of, read_json, write_text
 from conformance.bench.training.flops import step_flop
-from conformance.bench.training.measurements import TrainingMeasurements, read_manifest
+from conformance.bench.training.measurements import TrainingMeasurements, read_manifest, read_steps
 from conformance.bench.training.records import INTERRUPTED, KIND, LAUNCH, RECIPE, VERSION, Launch, Manifest, folder_name
 from conformance.children import ENVIRONMENT
 from conformance.contract.digest import canonical_json, sha256_file, sha256_tree
@@ -99,7 +99,9 @@ class TrainingFolder(TrainingMeasurements):
             launch = read_record(Launch, read_json(partial / LAUNCH), where=str(partial / LAUNCH))
             if launch.process and process_identity(launch.process.split("/")[1]) == launch.process:
                 raise ContractError(f"{self.path}: launch {launch.number} is still running as process {launch.process.split('/')[1]}")
-            self.add(launch)
+            steps = read_steps(partial / STEPS)
+            lasted_ns = steps[-1].end_ns if steps else launch.spawned_ns
+            self.add(replace(launch, ended_ns=max(launch.ended_ns, lasted_ns)))
 
     def _save(self, **changes) -> None:
         self.manifest = replace(self.manifest, **changes)

@@ -54,7 +54,8 @@ def _figure_lines(measurements: TrainingMeasurements, figures: tuple[LaunchFigur
         if name == "to_target_s" and target_loss is not None:
             label += f" {target_loss:.4g}"
         if interval is None:
-            yield f"    {label:<28} {_why_not(name, measurements, target_loss)}"
+            nothing = any(getattr(one, name) == 0 for one in figures)
+            yield f"    {label:<28} {'nothing in some launch' if nothing else _why_not(name, measurements, target_loss)}"
             continue
         ends = "" if interval.low is None else f"  [{factor * interval.low:.5g}, {factor * interval.high:.5g}]"
         yield f"    {label:<28} {factor * interval.value:.5g} {unit}{ends}"

@@ -7,16 +7,19 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
+from conformance.bench.bundle_files import MANIFEST
 from conformance.bench.synthetic_training import Scene, write_training
 from conformance.bench.training import fake_stack
 from conformance.bench.training.folder import process_identity
 from conformance.bench.training.measurements import TrainingMeasurements
 from conformance.bench.training.records import FAILED, INTERRUPTED, OK
 from conformance.cli import main
+from conformance.contract.digest import canonical_json
 from conformance.contract.recipe_writer import write_recipe
 from conformance.contract.timed_steps import STEPS
 from conformance.summary import BAD_INPUT, CHECK_FAILED, NOT_DECIDED, STOPPED
@@ -159,6 +162,19 @@ def test_a_launch_whose_launcher_was_killed_is_not_lost(arguments, tmp_path, cap
         time.sleep(0.02)
     assert main(hanging) == NOT_DECIDED
     assert outcomes(tmp_path) == [INTERRUPTED, OK]
+    lost = TrainingMeasurements(tmp_path / "bench").launches[0]
+    assert lost.reason == "its launcher was ended" and lost.ended_ns > lost.spawned_ns  # it was paid for until its last step
+
+
+def test_a_launch_that_the_manifest_does_not_know_yet_is_kept(arguments, tmp_path):
+    """This process may end between the two: what was whole is whole, and nothing is launched for it."""
+    main(arguments())
+    before = TrainingMeasurements(tmp_path / "bench")
+    files = {name: digest for name, digest in before.manifest.files.items() if not name.startswith("launch-2/")}
+    (before.path / MANIFEST).write_text(canonical_json(asdict(replace(before.manifest, files=files))))
+    main(arguments())
+    after = TrainingMeasurements(tmp_path / "bench")
+    assert (after.launches, after.manifest.files) == (before.launches, before.manifest.files)
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,13 @@ def test_time_to_target_loss(tmp_path, plan):
     assert never.to_target_s is None and interval_of((found, never), "to_target_s") is None
 
 
+def test_a_figure_that_is_nothing_has_no_geometric_mean(tmp_path, plan):
+    """A launch that found everything compiled; control: the others have one."""
+    scene = replace(SCENE, change_launch=lambda launch: replace(launch, compile_s=launch.number - 1.0))
+    figures = figures_of(write_training(tmp_path / "m", plan, scene))
+    assert interval_of(figures, "compile_s") is None and interval_of(figures[1:], "compile_s").value == 1
+
+
 def test_mfu_is_the_arithmetic_over_the_peak(tmp_path, plan):
     """On a CPU there is no peak and no MFU; twice the time halves it."""
     flop = step_flop(plan)[:STEPS]
