@@ -79,7 +79,7 @@ class Recorder(hooks.TrainingHooks):
         consumed = list(_consumed(step, self._open.pop(step)))
         counts = [sum(sum(getattr(one, key)) for one in consumed) for key in ("tokens", "loss_tokens")]
         rows = sum(row != EMPTY for one in consumed for row in one.rows)
-        norm = float(np.mean(mean_norm)) if norm is None else norm
+        norm = float(np.mean([float(one) for one in mean_norm])) if norm is None else norm  # bfloat16 scalars too
         self.note(StepLine(step, float(train_loss), norm, rate, rows, *counts), consumed)
         if is_due(train_step, self.plan.total_steps):
             self.progress(f"step {train_step}/{self.plan.total_steps} loss {train_loss:.4f}")
