@@ -97,7 +97,7 @@ def _rate_problems(steps: tuple[TimedStep, ...], plan: Plan) -> Iterator[str]:
     table = plan.learning_rates.astype(np.float32)
     for one in steps:
         if one.step < len(table) and np.float32(one.learning_rate) != table[one.step]:
-            yield f"step {one.step}: {one.learning_rate:.6g}, planned {table[one.step]:.6g}"
+            yield f"step {one.step}: {one.learning_rate:.9g}, planned {table[one.step]:.9g}"
 
 
 def _short(value: int | str) -> str:
@@ -122,7 +122,7 @@ def _trajectory(
     judge = _in_envelope if recipe.precision.compute == "float32" else _in_spread
     outcomes = [judge(reference, launch, steps, curve, limits) for launch, steps in steps_of.items() for curve in CURVES]
     used, said = max(outcomes)
-    return Check(name, Verdict.PASS if used <= 1 else Verdict.FAIL, f"{said}, {used:.0%} of the limit")
+    return Check(name, Verdict.PASS if used <= 1 else Verdict.FAIL, f"{said}, {100 * used:.3g} % of the limit")
 
 
 def _needed(recipe: Recipe) -> tuple[str, ...]:
