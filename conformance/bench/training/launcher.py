@@ -65,6 +65,9 @@ class Launcher:
         launch, reason = replace(launch, spawned_ns=now_ns()), ""
         try:
             child.start()
+        except ContractError as error:
+            return replace(launch, ended_ns=now_ns()), str(error)
+        try:
             launch = replace(launch, process=process_identity(child.pid))
             self.folder.open(launch)
             while not child.has_ended():
@@ -75,6 +78,8 @@ class Launcher:
             child.stop()
             self.folder.add(replace(launch, outcome=INTERRUPTED, reason="stopped by hand", ended_ns=now_ns()))
             raise
+        finally:
+            child.stop()
         return replace(launch, ended_ns=now_ns()), reason
 
     def _examined(self, out: Path) -> tuple[StackFacts | None, str]:

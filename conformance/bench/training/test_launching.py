@@ -105,6 +105,15 @@ def test_where_the_first_launch_fails_no_further_is_paid_for(arguments, tmp_path
     assert "launch 1 failed, none was whole before" in capsys.readouterr().err
 
 
+def test_a_command_that_cannot_be_started_is_a_failed_launch(arguments, tmp_path, capsys):
+    """It says so, and with which words."""
+    words = arguments(launches=1)
+    words[words.index("--command") + 1] = "no-such-program"
+    assert main(words) == BAD_INPUT
+    assert "cannot be started" in capsys.readouterr().err
+    assert outcomes(tmp_path) == [FAILED]
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [

@@ -71,14 +71,11 @@ def test_port_and_stock_port_are_timed_on_this_cpu(request):
 
 
 @pytest.fixture(scope="module")
-def launched(request, tmp_path_factory):
-    """One launch of three steps of the port."""
-    return main_of(request, tmp_path_factory.mktemp("launched"))
-
-
-def main_of(request, folder) -> tuple[int, TrainingMeasurements]:
-    recipe = write_recipe(folder / "recipe.toml", request.getfixturevalue("recipe"))
-    call = ["bench", "--side=port", f"--recipe={recipe}", f"--out={folder / 'bench'}", "--launches=1", "--steps=3", "--warm-up=1"]
+def launched(recipe, tmp_path_factory) -> tuple[int, TrainingMeasurements]:
+    """(exit code, measurement) of one launch of three steps of the port."""
+    folder = tmp_path_factory.mktemp("launched")
+    file = write_recipe(folder / "recipe.toml", recipe)
+    call = ["bench", "--side=port", f"--recipe={file}", f"--out={folder / 'bench'}", "--launches=1", "--steps=3", "--warm-up=1"]
     return main(call), TrainingMeasurements(folder / "bench")
 
 
