@@ -16,7 +16,7 @@ from conformance.contract.errors import ContractError
 from conformance.gate import training
 from conformance.gate.costs import Prices, open_prices
 from conformance.gate.lock import Lock, Measured, lock_reasons, read_lock
-from conformance.gate.proof import Files, Proof, prove, strangers, unlike
+from conformance.gate.proof import Files, Proof, certificate_reasons, prove, unlike
 from conformance.gate.training import Trainings
 from conformance.gate.tuning import NAME as LEDGER
 from conformance.gate.tuning import Ledger, read_ledger
@@ -61,9 +61,10 @@ def gather(given: Given) -> Evidence:
     lock = read_lock(given.plan) if given.plan else None
     prices = open_prices(given.prices)
     trained, swept, damaged = open_measurements(given.measurements)
-    proofs = tuple(prove(files, given.certificates) for files in given.pairs)
+    proofs = tuple(prove(files) for files in given.pairs)
+    wrong = [reason for path in given.certificates for reason in certificate_reasons(proofs, path)]
     return weigh(proofs, trained, swept, Evidence(
-        (), Trainings({}, ()), None, prices, _ledger(given), lock, (*damaged, *strangers(proofs, given.certificates)),
+        (), Trainings({}, ()), None, prices, _ledger(given), lock, (*damaged, *wrong),
     ))  # fmt: skip
 
 

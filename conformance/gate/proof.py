@@ -42,8 +42,8 @@ class Proof:
     plan: Plan | None = None
 
 
-def prove(files: Files, certificates: Sequence[Path] = ()) -> Proof:
-    """`certificates`: those of this recipe must be what the bundles give. Missing files are bad input, damaged ones a reason."""
+def prove(files: Files) -> Proof:
+    """Missing files are bad input, damaged ones a reason."""
     recipe = load_recipe(files.recipe)
     for path in (files.reference, files.port):
         if not (path / MANIFEST).is_file():
@@ -54,7 +54,7 @@ def prove(files: Files, certificates: Sequence[Path] = ()) -> Proof:
     except ContractError as error:
         return Proof(Level("none", recipe.digest, (str(error),)))
     given = fixtures(pair)
-    return Proof(level_of_pair(pair, findings_of(pair, given), certificates), pair, given["plan"])
+    return Proof(level_of_pair(pair, findings_of(pair, given)), pair, given["plan"])
 
 
 def findings_of(pair: Pair, given: Given) -> tuple[Finding, ...]:
@@ -80,28 +80,24 @@ def _why_not(pair: Pair, rung: str, check: Callable, exchange: str) -> str:
     return exchange if needs_exchange(check) else ""
 
 
-def level_of_pair(pair: Pair, findings: tuple[Finding, ...], certificates: Sequence[Path]) -> Level:
+def level_of_pair(pair: Pair, findings: tuple[Finding, ...]) -> Level:
     level = level_of(pair.reference, pair.port)
     devices = tuple(bundle.manifest.get("device", "") for bundle in (pair.reference, pair.port))
-    wrong = [reason for path in certificates for reason in _certificate_reasons(path, findings, pair)]
-    return Level(level.name, pair.recipe.digest, (*finding_reasons(findings, level), *wrong), findings, devices)
+    return Level(level.name, pair.recipe.digest, tuple(finding_reasons(findings, level)), findings, devices)
 
 
-def _certificate_reasons(path: Path, findings: Sequence[Finding], pair: Pair) -> Iterator[str]:
-    """None where it is of another recipe: `strangers` tells of one that is of no pair."""
-    if certificate.read_certificate(path).get("recipe_sha256") != pair.recipe.digest:
-        return
-    for wrong in certificate.verify(path, findings, pair.reference, pair.port, pair.recipe):
-        key = wrong.split(" ", 1)[0]
-        why = " (made by other code of the suite: it is older than the code, or edited)" if key == "suite" else ""
-        yield f"certificate {path}: {wrong}{why}"
+def certificate_reasons(proofs: Sequence[Proof], path: Path) -> list[str]:
+    """Why it is not what any pair gives; of several pairs of its recipe the reasons of that which it fits best."""
+    recipe_sha256 = certificate.read_certificate(path).get("recipe_sha256")
+    known = [proof for proof in proofs if proof.pair and proof.level.recipe_sha256 == recipe_sha256]
+    if not known:
+        return [f"certificate {path}: of a recipe that no pair of bundles is of"]
+    tried = [certificate.verify(path, one.level.findings, one.pair.reference, one.pair.port, one.pair.recipe) for one in known]
+    return [f"certificate {path}: {_explained(wrong)}" for wrong in min(tried, key=len)]
 
 
-def strangers(proofs: Sequence[Proof], certificates: Sequence[Path]) -> list[str]:
-    """Certificates of a recipe that no pair has."""
-    known = {proof.level.recipe_sha256 for proof in proofs}
-    read = ((path, certificate.read_certificate(path).get("recipe_sha256")) for path in certificates)
-    return [f"certificate {path}: of a recipe that no pair of bundles is of" for path, digest in read if digest not in known]
+def _explained(wrong: str) -> str:
+    return wrong + (" (made by other code of the suite: it is older than the code, or edited)" if wrong.startswith("suite ") else "")
 
 
 def unlike(proofs: Sequence[Proof]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from conformance.contract.errors import ContractError
 from conformance.faults.grounds import fixtures
 from conformance.findings import Verdict
 from conformance.gate.conftest import copy_linked, rewrite
-from conformance.gate.proof import Files, Proof, claim_reasons, findings_of, level_of_pair, prove, strangers
+from conformance.gate.proof import Files, Proof, certificate_reasons, claim_reasons, findings_of, level_of_pair, prove
 from conformance.gate.results import ClaimVerdict
 from conformance.gate.synthetic import TIME, edit_json
 from conformance.meta.controls import CONTROLS
@@ -28,7 +28,7 @@ def failed(proof) -> Proof:
     """The same pair, but for one token of the port."""
     change = CONTROLS["test_token_ids_are_equal"]
     pair = replace(proof.pair, **{change.stack: Tampered(getattr(proof.pair, change.stack), change)})
-    return Proof(level_of_pair(pair, findings_of(pair, fixtures(proof.pair)), ()), pair, proof.plan)
+    return Proof(level_of_pair(pair, findings_of(pair, fixtures(proof.pair))), pair, proof.plan)
 
 
 class Without:
@@ -73,20 +73,25 @@ def test_a_skipped_rung_withholds(stage, proof):
     merge = [one for one in findings_of(pair, given) if one.rung == "merge"]
     assert {one.reason for one in merge} == {"port recorded no merge", ""}  # a check of the reference alone has none
     findings = tuple(one for one in proof.level.findings if one.rung != "merge") + tuple(merge)
-    stage.claim, stage.judged_with = TIME, [replace(proof, level=level_of_pair(pair, findings, ()))]
+    stage.claim, stage.judged_with = TIME, [replace(proof, level=level_of_pair(pair, findings))]
     assert any("merge: " in reason and "port recorded no merge" in reason for reason in stage.judge().reasons)
 
 
 @pytest.mark.parametrize("verdict", [Verdict.INCONCLUSIVE, Verdict.NOT_PROVEN])
 def test_an_open_check_withholds(stage, proof, verdict):
     findings = (replace(proof.level.findings[5], verdict=verdict), *proof.level.findings)
-    stage.claim, stage.judged_with = TIME, [replace(proof, level=level_of_pair(proof.pair, findings, ()))]
+    stage.claim, stage.judged_with = TIME, [replace(proof, level=level_of_pair(proof.pair, findings))]
     assert any(f"is {verdict}" in reason for reason in stage.judge().reasons)
 
 
 def test_a_certificate_of_the_pair_changes_nothing(proof, certificate):
-    assert level_of_pair(proof.pair, proof.level.findings, [certificate]).reasons == ()
-    assert strangers([proof], [certificate]) == []
+    assert certificate_reasons([proof], certificate) == []
+
+
+def test_a_certificate_is_of_one_of_the_pairs(proof, claimed, certificate):
+    """Two levels may have one recipe: the pair that it is of decides."""
+    assert certificate_reasons([*claimed, proof], certificate) == []
+    assert any("level is not" in reason for reason in certificate_reasons(claimed, certificate))
 
 
 def test_a_certificate_that_is_not_what_the_bundles_give_withholds(proof, certificate):
@@ -96,17 +101,17 @@ def test_a_certificate_that_is_not_what_the_bundles_give_withholds(proof, certif
         edited = certificate.with_name(f"{name}.json")
         edited.write_text(certificate.read_text())
         edit_json(edited, **{name: change})
-        reasons[name] = level_of_pair(proof.pair, proof.level.findings, [edited]).reasons
+        reasons[name] = certificate_reasons([proof], edited)
     assert "level is not what the certificate says" in reasons["level"][0]
     assert "made by other code of the suite: it is older than the code, or edited" in reasons["suite"][0]
     assert "findings_sha256 is not what the certificate says" in reasons["findings_sha256"][0]
     edit_json(certificate, recipe_sha256="0" * 64)
-    assert "of a recipe that no pair of bundles is of" in strangers([proof], [certificate])[0]
+    assert "of a recipe that no pair of bundles is of" in certificate_reasons([proof], certificate)[0]
 
 
 def test_findings_that_were_edited_and_digested_again_are_not_read(failed, certificate):
     """A certificate made of findings that all passed, beside bundles that fail: the bundles decide."""
-    reasons = level_of_pair(failed.pair, failed.level.findings, [certificate]).reasons
+    reasons = certificate_reasons([failed], certificate)
     assert any("tokens: test_token_ids_are_equal is FAIL" in reason for reason in reasons)
     assert any(str(certificate) in reason for reason in reasons)
 
