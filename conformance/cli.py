@@ -132,7 +132,7 @@ def _add_margins(subparsers) -> None:
 
 
 def _add_import(subparsers) -> None:
-    text = "a partial bundle from what there already is; what it can't show is NOT PROVEN"
+    text = "a partial bundle from what there is; the rest is NOT PROVEN"
     command = _command(subparsers, "import", commands.import_files, text)
     command.add_argument("--recipe", type=Path, required=True, help="the recipe that the run followed")
     command.add_argument("--out", type=Path, required=True, help="folder of the new bundle; must not exist")

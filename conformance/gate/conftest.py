@@ -10,7 +10,7 @@ from conformance.contract.bundle import EXCHANGE, MANIFEST
 from conformance.contract.digest import canonical_json, sha256_file
 from conformance.contract.recipe_writer import write_recipe
 from conformance.gate.proof import Files, Proof, prove
-from conformance.gate.synthetic import Stage, as_level
+from conformance.gate.synthetic import Stage, as_level, as_served
 
 DEVICES = {"reference": "NVIDIA H100 80GB HBM3", "port": "TPU v5p"}
 
@@ -43,14 +43,14 @@ def relabelled(files, tmp_path_factory) -> Files:
 @pytest.fixture(scope="session")
 def claimed(relabelled) -> list[Proof]:
     """Proofs of L1, computed, and of L2, stated: a claimed recipe's size cannot be recorded here."""
-    shown = prove(relabelled)
+    shown = as_served(prove(relabelled))
     return [shown, as_level(shown, "L2")]
 
 
 @pytest.fixture
 def stage(proof, tmp_path) -> Stage:
     """An honest measurement of the pair on CPUs."""
-    return Stage(tmp_path, [proof])
+    return Stage(tmp_path, [as_served(proof)])
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from conformance.claims.intervals import stated
 from conformance.contract.errors import ContractError
 from conformance.gate.evidence import Evidence, Given, gather
 from conformance.gate.launches import step_ms_of
-from conformance.gate.proof import claim_reasons, enough, proof_of
+from conformance.gate.proof import CLAIMED, claim_reasons, enough, proof_of
 from conformance.gate.results import ClaimResult, ClaimVerdict, GateResult
 from conformance.gate.totals import total_cost
 from conformance.gate.training import mfu_reasons
@@ -15,7 +15,6 @@ from conformance.gate.tuning import ledger_reasons, measured_reasons
 from conformance.gate.values import SERVING, TRAINING, Values, orientation_problem
 from conformance.statistics import CONFIDENCE, Ratio, ratio_of_means
 
-CLAIMED = ("L1", "L2")  # whatever a claim asks for: what was measured on GPUs and TPUs needs both
 NO_EVALUATION = "pass@1: the rung evaluation is not built yet, so nothing is measured"
 
 

@@ -18,9 +18,11 @@ from conformance.faults.grounds import fixtures
 from conformance.faults.judging import Given, judged
 from conformance.findings import Finding, Verdict
 from conformance.gate.results import Level
+from conformance.gate.values import SERVING, STACKS
 from conformance.pair import Pair, check_pair, exchange_problem
 from conformance.session import unbuilt
 
+CLAIMED = ("L1", "L2")  # levels that a claim about accelerators needs, whatever it asks for
 NO_BUNDLES = "no bundles were given: findings are computed from them, and never read from a file or a certificate"
 
 
@@ -101,9 +103,9 @@ def _explained(wrong: str) -> str:
 
 
 def unlike(proofs: Sequence[Proof]) -> Iterator[str]:
-    """What pairs of two levels must have in common: the code of each stack, and its device. Of damaged pairs nothing is known."""
-    for stack in ("reference", "port"):
-        bundles = [getattr(proof.pair, stack) for proof in proofs if proof.pair]
+    """What pairs of the claimed levels must have in common: the code of each stack, and its device."""
+    for stack in STACKS:
+        bundles = [getattr(proof.pair, stack) for proof in proofs if proof.pair and proof.level.name in CLAIMED]
         for key, words in (("code_sha256", "code"), ("device", "device")):
             values = list(dict.fromkeys(bundle.manifest.get(key, "") for bundle in bundles))
             if len(values) > 1:
@@ -112,7 +114,10 @@ def unlike(proofs: Sequence[Proof]) -> Iterator[str]:
 
 
 def claim_reasons(claim: Claim, proofs: Sequence[Proof]) -> list[str]:
-    """Why these pairs do not prove what the claim needs: its levels, each by a pair of its own, and its rungs."""
+    """Why these pairs do not prove what the claim needs: its levels, each by a pair of its own, and its rungs.
+
+    One about a server needs the rung *serving*, which no level of a tiny model does.
+    """
     if not proofs:
         return [NO_BUNDLES]
     reasons = [] if claim.levels else ["the claim names no level that it needs: L1 and L2, or L0 for one on CPUs"]
@@ -137,7 +142,8 @@ def _described(level: Level) -> str:
 
 def _rung_reasons(claim: Claim, proofs: Sequence[Proof]) -> Iterator[str]:
     """Of rungs that it needs beyond those of its levels: each must have passed in a pair of one of them."""
-    beyond = [rung for rung in RUNGS if rung in claim.rungs and not any(rung in LEVELS[name].rungs for name in claim.levels)]
+    needed = {*claim.rungs, *(("serving",) if claim.metric in SERVING else ())}
+    beyond = [rung for rung in RUNGS if rung in needed and not any(rung in LEVELS[name].rungs for name in claim.levels)]
     for rung in beyond:
         passed = [_has_passed(proof.level, rung) for proof in proofs]
         if not any(passed):

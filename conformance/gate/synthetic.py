@@ -19,6 +19,7 @@ from conformance.contract.digest import canonical_json
 from conformance.contract.levels import device_kind
 from conformance.contract.serving.identity import merged_digests
 from conformance.contract.timed_steps import STEPS
+from conformance.findings import Verdict
 from conformance.gate.costs import Prices
 from conformance.gate.evidence import Evidence, open_measurements, weigh
 from conformance.gate.gate import judge
@@ -165,3 +166,11 @@ def edit_steps(path: Path, words: dict[str, str], *, again: bool = True) -> None
 def as_level(proof: Proof, name: str) -> Proof:
     """The same pair as if its devices and size had shown that level: for what cannot be recorded on a CPU."""
     return dataclasses.replace(proof, level=dataclasses.replace(proof.level, name=name, reasons=()))
+
+
+def as_served(proof: Proof) -> Proof:
+    """As if its merged checkpoints had been served, where there is no vLLM to do that: the ladder says NOT PROVEN of it."""
+    open_ones = [one for one in proof.level.findings if one.rung == "serving" and one.verdict is Verdict.NOT_PROVEN]
+    kept = tuple(one for one in proof.level.findings if one not in open_ones)
+    served = tuple(dataclasses.replace(one, verdict=Verdict.PASS, reason="") for one in open_ones)
+    return dataclasses.replace(proof, level=dataclasses.replace(proof.level, findings=kept + served))

@@ -8,6 +8,7 @@ import pytest
 from conformance.bench.prices import Price
 from conformance.bench.synthetic_sweep import CELLS, SETTINGS
 from conformance.bench.training.records import FAILED, INTERRUPTED
+from conformance.findings import Verdict
 from conformance.gate.costs import Prices
 from conformance.gate.results import ClaimVerdict
 from conformance.gate.synthetic import COST, LEDGER, MEAN, PEAK, PRICES, STEP_MS, TIME, TTFT, Stage, edit_json, edit_steps, tuned
@@ -249,7 +250,15 @@ def one_start_thrice(run):
     return replace(run, records=tuple(replace(one, chunk_ns=(one.sent_ns + 10**7,) * len(one.chunk_ns)) for one in run.records))
 
 
+def unserved(stage: Stage) -> None:
+    """The rung serving was not recorded, which no level of a tiny model asks for."""
+    level, without = stage.proof.level, {"verdict": Verdict.NOT_PROVEN, "reason": "no vLLM"}
+    findings = tuple(replace(one, **without) if one.rung == "serving" else one for one in level.findings)
+    stage.judged_with = [replace(stage.proof, level=replace(level, findings=findings))]
+
+
 SERVING = {
+    "a server that was not held to the model": (unserved, "serving: the claim needs it, and it has not passed: "),
     "the base model served": (served("base"), "it served the base checkpoint, not a merged one"),
     "mixed checkpoints": (served("strange"), "mixed checkpoints: it served weights that neither bundle merged"),
     "weights not said": (served("none"), "which weights were served is not recorded"),

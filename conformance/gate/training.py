@@ -82,7 +82,7 @@ def _is_part(one: TrainingMeasurements, proofs: Sequence[Proof]) -> bool:
 def _side_reasons(
     stack: str, one: TrainingMeasurements, proofs: Sequence[Proof], planned_steps: int | None, timed: TrainingMeasurements | None
 ) -> Iterator[str]:
-    """`timed`: the reference's own launches, which runs with dropout are paired with by seed."""
+    """`timed`: the reference's own launches, which the port's runs with dropout are paired with by seed."""
     proof = proof_of(proofs, one.manifest.recipe_sha256)
     if proof is None:
         known = ", ".join(proof.level.recipe_sha256[:12] for proof in proofs) or "none"
@@ -90,7 +90,8 @@ def _side_reasons(
         return
     yield from _bundle_reasons(stack, one.manifest, {name: getattr(proof.pair, name) for name in STACKS})
     try:
-        reference = timed if timed and proof.pair.recipe.adapter.dropout else proof.pair.reference
+        is_paired = stack == "port" and timed is not None and proof.pair.recipe.adapter.dropout > 0
+        reference = timed if is_paired else proof.pair.reference
         yield from launch_reasons(one, proof.plan, planned_steps, reference)
     except ContractError as error:  # a record that no benchmark writes, such as a time that is no number
         yield str(error)
