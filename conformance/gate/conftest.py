@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from conformance.bench.training.flops import step_flop
 from conformance.contract.bundle import EXCHANGE, MANIFEST
 from conformance.contract.digest import canonical_json, sha256_file
 from conformance.contract.recipe_writer import write_recipe
@@ -29,6 +30,11 @@ def proof(files) -> Proof:
 
 
 @pytest.fixture(scope="session")
+def flop(proof) -> tuple[float, ...]:
+    return step_flop(proof.plan)
+
+
+@pytest.fixture(scope="session")
 def relabelled(files, tmp_path_factory) -> Files:
     """Links to the same pair, whose manifests name the claimed devices, digested again: no device has recorded it."""
     folder = tmp_path_factory.mktemp("relabelled")
@@ -48,15 +54,15 @@ def claimed(relabelled) -> list[Proof]:
 
 
 @pytest.fixture
-def stage(proof, tmp_path) -> Stage:
+def stage(proof, flop, tmp_path) -> Stage:
     """An honest measurement of the pair on CPUs."""
-    return Stage(tmp_path, [as_served(proof)])
+    return Stage(tmp_path, [as_served(proof)], flop)
 
 
 @pytest.fixture
-def claimed_stage(claimed, tmp_path) -> Stage:
+def claimed_stage(claimed, flop, tmp_path) -> Stage:
     """The same with the claimed devices' names."""
-    return Stage(tmp_path, list(claimed))
+    return Stage(tmp_path, list(claimed), flop)
 
 
 def copy_linked(bundle: Path, path: Path) -> Path:

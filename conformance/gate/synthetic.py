@@ -11,7 +11,6 @@ from conformance.bench import synthetic_sweep, synthetic_training
 from conformance.bench.prices import Price
 from conformance.bench.synthetic_sweep import write_sweep
 from conformance.bench.synthetic_training import write_manifest, write_training
-from conformance.bench.training.flops import step_flop
 from conformance.bench.training.measurements import TrainingMeasurements, read_manifest
 from conformance.bench.training.records import Manifest, folder_name
 from conformance.claims.claims_file import Claim, ClaimsFile
@@ -65,6 +64,7 @@ class Stage:
 
     folder: Path
     proofs: list[Proof]
+    flop: tuple[float, ...]  # of each step of the plan
     claim: dict = field(default_factory=dict)
     training: dict[str, dict] = field(default_factory=lambda: {stack: {} for stack in STACKS})
     serving: dict[str, dict] = field(default_factory=lambda: {stack: {} for stack in STACKS})
@@ -132,7 +132,7 @@ class Stage:
 
         def changed(manifest: Manifest) -> Manifest:
             said = {"environment": {"device": bundle.manifest["device"]}, "stack_code_sha256": bundle.manifest["code_sha256"]}
-            facts = said | {"flop": step_flop(self.proof.plan)[: manifest.steps]}
+            facts = said | {"flop": self.flop[: manifest.steps]}
             return change(replace(manifest, **facts, lock_sha256=self._named))
 
         return changed
