@@ -116,18 +116,16 @@ def unlike(proofs: Sequence[Proof]) -> Iterator[str]:
 def claim_reasons(claim: Claim, proofs: Sequence[Proof]) -> list[str]:
     """Why these pairs do not prove what the claim needs: its levels, each by a pair of its own, and its rungs.
 
-    One about a server needs the rung *serving*, which no level of a tiny model does.
+    Every pair that is given must hold. A claim about a server needs the rung *serving*, which no level of a tiny model does.
     """
     if not proofs:
         return [NO_BUNDLES]
     reasons = [] if claim.levels else ["the claim names no level that it needs: L1 and L2, or L0 for one on CPUs"]
     for name in claim.levels:
-        shown = [proof.level for proof in proofs if proof.level.name in enough(name)]
-        if not shown:
+        if not any(proof.level.name in enough(name) for proof in proofs):
             got = ", ".join(_described(proof.level) for proof in proofs)
             reasons.append(f"level too low: {name} is needed ({LEVELS[name].shown_on}); the bundles are {got}")
-        reasons += [f"{level.name}: {reason}" for level in shown for reason in level.reasons]
-    reasons += [f"{proof.level.name}: {reason}" for proof in proofs if not proof.pair for reason in proof.level.reasons]
+    reasons += [f"{proof.level.name}: {reason}" for proof in proofs for reason in proof.level.reasons]
     return [*reasons, *_rung_reasons(claim, proofs)]
 
 
