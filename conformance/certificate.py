@@ -50,11 +50,16 @@ def certify(
     """A certificate only when every check of the level's rungs is there and passed, over two bundles of this recipe."""
     if reference is None or port is None:
         return Refusal(("a bundle is missing: nothing was compared",))
-    level = level_for(_device(reference), _device(port), large=reference.large)
-    reasons = [*_pair_reasons(reference, port, recipe), *_finding_reasons(findings, level)]
+    level = level_of(reference, port)
+    reasons = [*_pair_reasons(reference, port, recipe), *finding_reasons(findings, level)]
     if deselected:
         reasons.append("checks were deselected: only a whole run can be certified")
     return Refusal(tuple(reasons)) if reasons else Certificate(_values(findings, reference, port, level))
+
+
+def level_of(reference: Bundle, port: Bundle) -> Level:
+    """The level that findings of these two could show."""
+    return level_for(_device(reference), _device(port), large=reference.large)
 
 
 def write_certificate(folder: Path, result: Certificate | Refusal) -> Path | None:
@@ -96,7 +101,7 @@ def _pair_reasons(reference: Bundle, port: Bundle, recipe: Recipe) -> list[str]:
     return []
 
 
-def _finding_reasons(findings: Sequence[Finding], level: Level) -> list[str]:
+def finding_reasons(findings: Sequence[Finding], level: Level) -> list[str]:
     """Rungs without findings, and required findings that aren't PASS."""
     missing = [rung for rung in level.rungs if not any(finding.rung == rung for finding in findings)]
     failed = [one for one in findings if one.rung in level.rungs and one.verdict is not Verdict.PASS]

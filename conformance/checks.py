@@ -30,9 +30,20 @@ def needs_exchange(check: Callable) -> bool:
     return "exchanged" in inspect.signature(check).parameters
 
 
+def promise_of(check: Callable) -> str:
+    """First line of its docstring."""
+    return inspect.getdoc(check).splitlines()[0]
+
+
+def bundles_of(check: Callable) -> tuple[str, ...]:
+    """The stacks whose bundles it takes."""
+    wanted = inspect.signature(check).parameters
+    return tuple(stack for stack in ("reference", "port") if {stack, "stacks", "exchanged"} & set(wanted))
+
+
 def run_check(rung: str, check: Callable, reference, port, **fixtures) -> Finding:
     """The finding of one check on these two bundles."""
-    judge = Judge(rung, check.__name__, inspect.getdoc(check).splitlines()[0])
+    judge = Judge(rung, check.__name__, promise_of(check))
     given = dict(judge=judge, reference=reference, port=port, stacks=(reference, port), **fixtures)
     wanted = inspect.signature(check).parameters
     if needs_exchange(check):

@@ -10,6 +10,7 @@ from conformance.bench.training import options as bench_options
 from conformance.contract.errors import ContractError
 from conformance.contract.schema import RUNGS
 from conformance.contract.serving.command import add_options
+from conformance.gate import options as gate_options
 from conformance.pair import MODULES
 from conformance.summary import BAD_INPUT, STOPPED
 
@@ -32,7 +33,6 @@ EPILOG = """examples:
   parity record port --recipe R.toml --out port        on the TPU machine
   parity exchange port --bundle port --peer ref
   parity check --recipe R.toml --reference-bundle ref --port-bundle port
-
   parity check --port "python my_port.py"              a port of your own: docs/bundle.md
   parity serve --platform tpu --bundle port --image NAME@sha256:...    its merged checkpoint; --record: the rung serving
   parity import --stack port --recipe R.toml --out port --adapter adapter/ --trainer-state trainer_state.json
@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     subparsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (
         _add_check, _add_record, _add_exchange, _add_report, _add_explain, _add_diff, _add_margins, _add_import, _add_validate,
-        _add_doctor, _add_serve, _add_sweep, _add_bench, _add_claims,
+        _add_doctor, _add_serve, _add_sweep, _add_bench, _add_claims, _add_gate,
     ):  # fmt: skip
         add(subparsers)
     return top
@@ -132,7 +132,7 @@ def _add_margins(subparsers) -> None:
 
 
 def _add_import(subparsers) -> None:
-    text = "a partial bundle from what there already is; what it can't show is NOT PROVEN"
+    text = "a partial bundle from what there is; the rest is NOT PROVEN"
     command = _command(subparsers, "import", commands.import_files, text)
     command.add_argument("--recipe", type=Path, required=True, help="the recipe that the run followed")
     command.add_argument("--out", type=Path, required=True, help="folder of the new bundle; must not exist")
@@ -170,12 +170,20 @@ def _add_bench(subparsers) -> None:
 
 
 def _add_claims(subparsers) -> None:
-    command = subparsers.add_parser("claims", help="stated numbers against each other and against the hardware")
+    command = subparsers.add_parser("claims", help="stated numbers against each other; a plan to measure them")
     actions = command.add_subparsers(dest="action", required=True, metavar="ACTION")
     text = "CONSISTENT, CONTRADICTORY or IMPOSSIBLE for each sum of a claims file, with the arithmetic; needs no hardware"
     check = _command(actions, "check", commands.check_claims, text)
     check.add_argument("file", type=Path, nargs="?", default=commands.PAPER, metavar="FILE", help="default: claims/paper.toml")
     check.add_argument("--json", action="store_true", help="one JSON line for each sum")
+
+
+    plan = _command(actions, "plan", commands.plan_claims, "launches, steps and dollars that a margin needs, from a pilot")
+    gate_options.add_plan_options(plan)
+
+
+def _add_gate(subparsers) -> None:
+    gate_options.add_gate_options(_command(subparsers, "gate", commands.gate, "which claims may be reported, and why others may not"))
 
 
 def _add_bundles(command: argparse.ArgumentParser) -> None:

@@ -180,6 +180,18 @@ def check_claims(options: argparse.Namespace) -> int:
     return ALL_PASS if all(one.verdict is consistency.Verdict.CONSISTENT for one in outcomes) else CHECK_FAILED
 
 
+def gate(options: argparse.Namespace) -> int:
+    from conformance.gate.command import run
+
+    return run(options)
+
+
+def plan_claims(options: argparse.Namespace) -> int:
+    from conformance.gate.plan import run
+
+    return run(options)
+
+
 def doctor(options: argparse.Namespace) -> int:
     machine.print_examination(machine.examine(), Console())
     return ALL_PASS

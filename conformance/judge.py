@@ -189,5 +189,9 @@ def _list_differences(got: list, expected: list) -> tuple[float, str, str]:
 
 
 def _text(value: object) -> str:
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    """In the same words in every process: a set's own order is that of hashes, and findings have a digest."""
+    if isinstance(value, set):
+        text = "{" + ", ".join(sorted(map(repr, value))) + "}"
+    else:
+        text = f"{value:.6g}" if isinstance(value, float) else str(value)
     return text if len(text) <= 160 else text[:157] + "..."

@@ -51,13 +51,17 @@ def equivalence_of_groups(a: np.ndarray, b: np.ndarray) -> Equivalence:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """`low` to `high` is the two-sided interval; `bound` the one-sided lower end at the same confidence, which is the claim."""
+    """`low` to `high` is the two-sided interval; `bound` the one-sided lower end at the same confidence, which is the claim.
+
+    `upper` is the one-sided upper end, of claims that something is at most so much.
+    """
 
     value: float
     low: float
     high: float
     bound: float
     n: tuple[int, int]
+    upper: float = float("inf")
 
 
 def ratio_of_means(numerator: np.ndarray, denominator: np.ndarray, confidence: float = CONFIDENCE) -> Ratio:
@@ -66,8 +70,9 @@ def ratio_of_means(numerator: np.ndarray, denominator: np.ndarray, confidence: f
     error, freedom = _welch(a, b)
     middle = a.mean() - b.mean()
     two_sided, one_sided = (stats.t.ppf(level, freedom) * error for level in ((1 + confidence) / 2, confidence))
-    value, low, high, bound = np.exp([middle, middle - two_sided, middle + two_sided, middle - one_sided])
-    return Ratio(float(value), float(low), float(high), float(bound), (len(a), len(b)))
+    ends = np.exp([middle, middle - two_sided, middle + two_sided, middle - one_sided, middle + one_sided])
+    value, low, high, bound, upper = map(float, ends)
+    return Ratio(value, low, high, bound, (len(a), len(b)), upper)
 
 
 def _welch(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
@@ -142,19 +147,21 @@ def fewest_fair_steps(reference: np.ndarray, runs: int) -> float:
     return float(np.mean(reference) - stats.t.ppf(CONFIDENCE, n - 1) * sd)
 
 
-def power_of_ratio(true_ratio: float, claimed: float, sd_log: float, n: int) -> float:
+def power_of_ratio(true_ratio: float, claimed: float, sd_log: float, n: int, confidence: float = CONFIDENCE) -> float:
     """Chance that n runs a side, whose logarithms scatter by `sd_log`, give a lower bound above `claimed` (non-central t)."""
     freedom, error = 2 * (n - 1), sd_log * np.sqrt(2 / n)
-    critical = stats.t.ppf(CONFIDENCE, freedom)
+    if error == 0:
+        return float(true_ratio > claimed)
+    critical = stats.t.ppf(confidence, freedom)
     return float(stats.nct.sf(critical, freedom, np.log(true_ratio / claimed) / error))
 
 
-def detectable_ratio(sd_log: float, n: int, power: float = POWER) -> float:
+def detectable_ratio(sd_log: float, n: int, power: float = POWER, confidence: float = CONFIDENCE) -> float:
     """The smallest true ratio, relative to the claimed one, that so many runs would have shown with that power."""
     low, high = 1.0, 1.0 + sd_log
-    while power_of_ratio(high, 1.0, sd_log, n) < power:
+    while power_of_ratio(high, 1.0, sd_log, n, confidence) < power:
         high = 1 + 2 * (high - 1)
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if power_of_ratio(middle, 1.0, sd_log, n) < power else (low, middle)
+        low, high = (middle, high) if power_of_ratio(middle, 1.0, sd_log, n, confidence) < power else (low, middle)
     return high

@@ -28,6 +28,7 @@ from conformance.contract.errors import ContractError
 from conformance.contract.progress import Speaker
 from conformance.contract.serving.settings import SERVED_NAME
 from conformance.findings import Verdict
+from conformance.gate.lock import read_lock
 from conformance.summary import ALL_PASS, CHECK_FAILED, NOT_DECIDED
 
 
@@ -45,10 +46,11 @@ def _sweep(options: argparse.Namespace) -> int:
     _check(options)
     progress, plan, tokens = Speaker("sweep"), read_plan(options.cells), ordinary_tokens(options.checkpoint)
     target = Target(options.url, options.model) if options.url else None
-    digests = digests_of(plan, tokens, progress)
-    folder = SweepFolder.begin(options.out, options.cells, _subject(options), 1 if target else options.replicates, digests)
+    digests, lock_sha256 = digests_of(plan, tokens, progress), read_lock(options.plan).digest if options.plan else ""
+    about = (options.out, options.cells, _subject(options))
+    folder = SweepFolder.begin(*about, 1 if target else options.replicates, digests, lock_sha256)
     if target and not any(map(folder.left, folder.replicates)):
-        folder = SweepFolder.begin(options.out, options.cells, _subject(options), len(folder.replicates) + 1, digests)
+        folder = SweepFolder.begin(*about, len(folder.replicates) + 1, digests, lock_sha256)
     for line in overview(plan, folder):
         progress(line)
     start = _given(options, target) if target else _launched(options, progress)

@@ -55,7 +55,7 @@ def compare(a: Measurements, b: Measurements) -> Comparison:
 
 def _servers(a: Measurements, b: Measurements) -> tuple[tuple[Difference, ...], tuple[str, ...]]:
     """(what differs, reasons why no ratio of any cell is given)"""
-    manifests = [_manifests(side) for side in (a, b)]
+    manifests = [[flat(manifest) for manifest in server_manifests(side)] for side in (a, b)]
     reasons = [f"{name}: the server's settings were not recorded" for name, one in _named(*manifests) if not one]
     if reasons:
         return (), tuple(reasons)
@@ -69,8 +69,8 @@ def _servers(a: Measurements, b: Measurements) -> tuple[tuple[Difference, ...], 
     return found, tuple(reasons)
 
 
-def _manifests(side: Measurements) -> list[dict[str, str]]:
-    """Of every cell that was measured; empty where one has none."""
+def server_manifests(side: Measurements) -> list[dict]:
+    """What `parity serve` wrote, of every cell that was measured; empty where one has none."""
     names = {
         (number, record.server)
         for number in side.replicates
@@ -79,7 +79,7 @@ def _manifests(side: Measurements) -> list[dict[str, str]]:
     }
     if any(not server for _, server in names):
         return []
-    return [flat(side.server(number, server)) for number, server in sorted(names)]
+    return [side.server(number, server) for number, server in sorted(names)]
 
 
 def _cell(a: CellSummary, b: CellSummary, metrics: tuple[Metric, ...], general: tuple[str, ...]) -> CellComparison:

@@ -36,7 +36,10 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """`cells`: name -> digest; `files`: path -> sha256 of every file of the bundle but this one."""
+    """`cells`: name -> digest; `files`: path -> sha256 of every file of the bundle but this one.
+
+    `lock_sha256`: digest of the locked plan (gate/lock.py) that it was made for, empty for none.
+    """
 
     version: int
     subject: Subject
@@ -46,6 +49,7 @@ class Manifest:
     environment: dict
     cells: dict
     files: dict = field(default_factory=dict)
+    lock_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     add("--log", type=Path, metavar="FILE", help="with --url: the server's log, watched for compilations")
     add("--server-manifest", type=Path, metavar="FILE", help="with --url: what `parity serve --manifest` wrote")
     add("--out", type=Path, metavar="DIR", help="folder of the sweep; one that is there is gone on with")
+    add("--plan", type=Path, metavar="FILE", help="what `parity claims plan` locked: the sweep names it, and the gate looks for that")
     add("--show", type=Path, metavar="DIR", help="print a sweep")
     add("--compare", type=Path, nargs=2, metavar=("A", "B"), help="print the ratios of two")
     add("--import", type=Path, dest="foreign", metavar="FILE", help="JSON of vllm bench serve, guidellm or aiperf")

@@ -33,8 +33,10 @@ class SweepFolder(Measurements):
     """A bundle that grows by whole cells. What a stopped sweep left half done is removed when it is opened."""
 
     @classmethod
-    def begin(cls, path: Path, cells: Path, subject: Subject, replicates: int, digests: dict[str, str]) -> "SweepFolder":
-        """A new folder, or that of a sweep with the same cells, subject and code, to go on with."""
+    def begin(
+        cls, path: Path, cells: Path, subject: Subject, replicates: int, digests: dict[str, str], lock_sha256: str = ""
+    ) -> "SweepFolder":
+        """A new folder, or that of a sweep with the same cells, subject, code and locked plan, to go on with."""
         path = Path(path)
         if not (path / MANIFEST).is_file():
             if path.exists() and any(path.iterdir()):
@@ -43,9 +45,10 @@ class SweepFolder(Measurements):
             shutil.copyfile(cells, path / CELLS)
             started = datetime.now(UTC).isoformat(timespec="seconds")
             files = digests_below(path, path / CELLS)
-            write_json(path / MANIFEST, Manifest(VERSION, subject, replicates, code(), started, environment(), digests, files))
+            facts = (VERSION, subject, replicates, code(), started, environment(), digests, files, lock_sha256)
+            write_json(path / MANIFEST, Manifest(*facts))
         known = read_manifest(path)
-        wanted = {"subject": subject, "cells": digests, "code_sha256": code()}
+        wanted = {"subject": subject, "cells": digests, "code_sha256": code(), "lock_sha256": lock_sha256}
         differing = [name for name, value in wanted.items() if getattr(known, name) != value]
         if differing:
             raise ContractError(f"--out {path}: a sweep with another {differing[0]}; choose a new folder")

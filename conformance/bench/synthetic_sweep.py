@@ -58,6 +58,8 @@ class Scene:
     seed: int = 1
     change: Callable[[CellRecord], CellRecord] = lambda record: record
     change_run: Callable[[Measurement], Measurement] = lambda run: run
+    platform: str = "gpu"
+    weights_sha256: dict = field(default_factory=dict)  # of what was served
 
 
 def write_sweep(path: Path, scene: Scene = Scene(), cells: str = CELLS) -> SweepFolder:
@@ -65,10 +67,10 @@ def write_sweep(path: Path, scene: Scene = Scene(), cells: str = CELLS) -> Sweep
     toml = path.with_name(f"{path.name}.toml")
     toml.write_text(cells.replace("LENGTH", scene.length).replace("seed = 1", f"seed = {scene.seed}"))
     plan = read_plan(toml)
-    subject = Subject("gpu", "merged", "0" * 64, scene.machine, MODEL)
+    subject = Subject(scene.platform, "merged", "0" * 64, scene.machine, MODEL)
     folder = SweepFolder.begin(path, toml, subject, len(scene.ttft_ms), digests_of(plan, TOKENS))
     for number, ttft_ms in enumerate(scene.ttft_ms, 1):
-        manifest = {"version": 1, "settings": scene.settings, "started": f"start {number}"}
+        manifest = {"version": 1, "settings": scene.settings, "started": f"start {number}", "weights_sha256": scene.weights_sha256}
         server = folder.add_server(number, manifest if scene.settings else {})
         for cell in plan.cells:
             run = scene.change_run(_run(cell, scene, ttft_ms))

@@ -29,7 +29,10 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """`stated` is numerator / denominator of `metric` at `cell`, which a measurement must reach (`kind`)."""
+    """`stated` is numerator / denominator of `metric` at `cell`, which a measurement must reach (`kind`).
+
+    `cell` of the serving sweep: an input length in tokens ("4096"), one at a rate ("4096 at 4/s"), or a cell's own name.
+    """
 
     name: str
     metric: Metric
@@ -42,6 +45,12 @@ class Claim:
     quantity: Literal["ratio", "peak", "highest_rate"] = "ratio"
     rungs: tuple[str, ...] = ()
     levels: tuple[str, ...] = ("L1", "L2")
+    winner: Literal["reference", "port"] = "port"  # whom a ratio away from 1 is said to favour
+    percentile: Literal["p50", "p90", "p95", "p99"] = "p50"  # of a latency
+    margin: str = ""  # of `equal`: "2%" is within 2 % of the stated value, either way
+    serving_hours: float = 0.0  # of `total_cost`
+    slo_ttft_ms: float = 0.0  # of `highest_rate`: what the percentile of each start must keep; 0: no limit
+    slo_tpot_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """TOML tables into frozen dataclasses, with errors that name the key, the value and what is allowed."""
 
 import dataclasses
+import functools
 import types
 import typing
 from typing import Any, Literal
@@ -16,12 +17,18 @@ def read_record(record: type, values: Any, *, where: str, prefix: str = "", skip
     for key in values:
         if key not in fields:
             raise ContractError(f"{where}: unknown key {prefix}{key}; allowed: {', '.join(fields)}")
-    hints = typing.get_type_hints(record)
+    hints = _hints(record)
     read = {key: _read(hints[key], value, where, prefix + key) for key, value in values.items()}
     for name, field in fields.items():
         if name not in read and field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise ContractError(f"{where}: {prefix}{name} is missing")
     return record(**read)
+
+
+@functools.cache
+def _hints(record: type) -> dict[str, Any]:
+    """Once a record: a measurement has a hundred thousand lines of one."""
+    return typing.get_type_hints(record)
 
 
 def _read(hint: Any, value: Any, where: str, key: str) -> Any:

@@ -42,6 +42,14 @@ def test_differences_are_seen(got, expected):
     assert one.finding.where == "here"
 
 
+def test_a_set_has_the_same_text_in_every_process():
+    """Findings have a digest, and a certificate is verified by another process, whose hashes put a set in another order."""
+    names = {f"layer {number}" for number in range(40)}
+    judge = Judge("tokens", "test_names", "Names are equal.")
+    judge.same("names", names, set(sorted(names, reverse=True)))
+    assert judge.finding.got.startswith("{'layer 0', 'layer 1', 'layer 10', 'layer 11'")
+
+
 @pytest.mark.parametrize(("value", "verdict"), [(1.0, "PASS"), (1.01, "FAIL"), (np.nan, "FAIL"), (np.inf, "FAIL")])
 def test_limits_are_kept(value, verdict):
     """At the limit passes, above it and NaN fail."""

@@ -20,6 +20,7 @@ from conformance.contract.plan import Plan, make_plan
 from conformance.contract.progress import Speaker
 from conformance.contract.recipe import load_recipe
 from conformance.findings import Verdict
+from conformance.gate.lock import read_lock
 from conformance.pair import MODULES
 from conformance.summary import ALL_PASS, CHECK_FAILED, NOT_DECIDED
 from conformance.trajectories import series, summaries
@@ -39,6 +40,7 @@ def _bench(options: argparse.Namespace) -> int:
     _check_steps(options, steps, plan)
     stack = options.foreign or MODULES[options.side]
     asked = {"machine": options.machine, "launches": options.launches, "steps": steps, "warm_up": options.warm_up}
+    asked |= {"lock_sha256": read_lock(options.plan).digest} if options.plan else {}
     folder = TrainingFolder.begin(options.out, new_manifest(plan, side=options.side, stack=stack, **asked), plan)
     for line in overview(folder, plan, _machine(options.machine), _price(options.machine)):
         progress(line)

@@ -109,14 +109,16 @@ class TrainingFolder(TrainingMeasurements):
         _write(self.path / MANIFEST, self.manifest)
 
 
-def new_manifest(plan: Plan, *, side: str, stack: str, machine: str, launches: int, steps: int, warm_up: int) -> Manifest:
+def new_manifest(
+    plan: Plan, *, side: str, stack: str, machine: str, launches: int, steps: int, warm_up: int, lock_sha256: str = ""
+) -> Manifest:
     """Of a measurement that has not begun; `started` is now."""
     checkpoint = {path.name: sha256_file(path) for path in sorted(plan.recipe.checkpoint_dir.glob("*.safetensors"))}
     return Manifest(
         VERSION, KIND, side, platform="", machine=machine, chips=0, recipe_sha256=plan.recipe.digest, plan_sha256=plan.digest,
         rows_sha256=plan.row_digest, checkpoint_sha256=checkpoint, code_sha256=sha256_tree(Path(conformance.__file__).parent),
         stack_code_sha256="", stack=stack, versions={}, environment={}, started=now(), launches=launches, steps=steps,
-        warm_up=warm_up, flop=step_flop(plan)[:steps],
+        warm_up=warm_up, flop=step_flop(plan)[:steps], lock_sha256=lock_sha256,
     )  # fmt: skip
 
 

@@ -32,6 +32,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     add("--steps", type=int, help="optimizer steps of a launch (default: all of the recipe's)")
     add("--warm-up", type=int, default=WARM_UP, help="first steps that no step time counts (default: %(default)s)")
     add("--machine", default="", help="such as v5p-8 (devices.toml): for MFU and prices")
+    add("--plan", type=Path, metavar="FILE", help="what `parity claims plan` locked: the measurement names it for the gate")
     add("--command", dest="foreign", metavar="COMMAND", help="another command than ours")
     add("--target-loss", type=float, help="for time to target (default: the reference's loss, where its bundle is given)")
     add("--reference-bundle", type=Path, metavar="DIR", help="hold the losses against it")

@@ -17,7 +17,8 @@ class Manifest:
 
     `platform`, `chips`, `stack_code_sha256`, `versions` and `environment` are the first launch's own words, empty before it.
     `launches`: planned; `steps`: of a launch; `warm_up`: so many first steps are in no step time. `files`: path -> sha256 of every
-    file of the bundle but this one. `flop`: what each step needs at the least (flops.py).
+    file of the bundle but this one. `flop`: what each step needs at the least (flops.py). `lock_sha256`: digest of the locked plan
+    (gate/lock.py) that it was made for, empty for none.
     """
 
     version: int
@@ -41,6 +42,7 @@ class Manifest:
     warm_up: int
     files: dict = field(default_factory=dict)
     flop: tuple[float, ...] = ()
+    lock_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)
