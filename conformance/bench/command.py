@@ -136,13 +136,17 @@ def _print_import(options: argparse.Namespace) -> int:
     return CHECK_FAILED if failed else NOT_DECIDED
 
 
+SHOWN = ("input_tokens", "output_tokens", "requests_per_s", "output_tokens_per_s")
+
+
 def _import_lines(one: Imported) -> Iterator[str]:
     level = "" if one.level is None else f" {one.level:g}"
     yield f"{one.tool}: {one.mode}{level}: {one.requests} requests, failed {one.failed}"
-    rates = f"{one.requests_per_s} requests/s, {one.output_tokens_per_s} output tokens/s"
-    yield f"  {one.input_tokens} tokens in, {one.output_tokens} out; {rates}"
+    shown = {name: "unknown" if (value := getattr(one, name)) is None else f"{value:.5g}" for name in SHOWN}
+    yield "  {} tokens in, {} out; {} requests/s, {} output tokens/s".format(*shown.values())
     for name, values in (("TTFT", one.ttft_ms), ("TPOT", one.tpot_ms), ("end to end", one.e2e_ms)):
-        yield f"  {name:<11}" + "  ".join(f"{part} {value:.2f}" for part, value in values.items()) + " ms"
+        if values:
+            yield f"  {name:<11}" + "  ".join(f"{part} {value:.2f}" for part, value in values.items()) + " ms"
 
 
 def _draw(sweeps: list[Measurements], plots: Path | None) -> None:

@@ -1,4 +1,5 @@
-"""Results of other tools are read as they are, and what they cannot show is listed. Their files here were made by hand."""
+"""Results of other tools are read as they are, and what they cannot show is listed. Their files here were made by hand, but for
+vllm-0.32.json: `vllm bench serve` 0.32.0 wrote it of six requests to the scripted server (the tokenizer's path was shortened)."""
 
 import json
 from pathlib import Path
@@ -27,6 +28,14 @@ def test_vllm_bench_serve():
     assert (found.input_tokens, found.output_tokens, found.output_tokens_per_s) == (16_384, 512, 1187.84)
     assert (found.ttft_ms, found.tpot_ms, found.e2e_ms) == ({"p50": 62.0}, {"p50": 13.5}, {})
     assert found.not_proven["p99"] == "30 requests; 459 are needed"
+
+
+def test_a_file_that_vllm_wrote():
+    """The server's first token comes after 50 ms, 31 others 10 ms apart: 360 ms in all at the least."""
+    found = one("vllm-0.32.json")
+    assert (found.mode, found.level, found.requests, found.failed, found.output_tokens) == ("open", 20.0, 6, 0, 32)
+    assert 50 <= found.ttft_ms["p50"] < 360 <= found.e2e_ms["p50"]
+    assert found.tpot_ms["p50"] >= 10
 
 
 def test_guidellm():
