@@ -1,6 +1,7 @@
 """`parity`: the front door. Parses, dispatches, and turns errors into one line and an exit code; imports neither torch nor jax."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -48,12 +49,17 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     options.arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        return options.run(options)
+        code = options.run(options)
+        sys.stdout.flush()
+        return code
     except ContractError as error:
         print(f"parity: {error}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
         print("parity: stopped", file=sys.stderr)
+        return STOPPED
+    except BrokenPipeError:  # whoever reads has seen enough, as in `parity ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more when it ends
         return STOPPED
 
 

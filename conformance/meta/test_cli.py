@@ -16,6 +16,7 @@ from conformance.commands import FINDINGS, ROOT, TINY
 from conformance.contract.schema import RUNGS
 from conformance.findings import write_findings
 from conformance.meta.synthetic import failing_finding, open_finding, passing_findings, write_bundle
+from conformance.summary import STOPPED
 
 PAPER = [str(TINY.with_name(f"paper-{side}.toml")) for side in ("gpu", "tpu")]
 
@@ -196,3 +197,12 @@ def _wait_for_pid(path: Path) -> int:
             return int(path.read_text())
         time.sleep(0.05)
     raise AssertionError("the child did not start")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    """`parity ... | head -1`: one line, and nothing on stderr."""
+    command = f"set -o pipefail; {sys.executable} -u -m conformance.cli sweep --import fixtures/bench_results/vllm-0.32.json | head -1"
+    found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT)
+    assert found.stderr == ""
+    assert len(found.stdout.splitlines()) == 1
+    assert found.returncode == STOPPED
