@@ -12,10 +12,11 @@ import pytest
 from conformance import commands
 from conformance.certificate import NAME as CERTIFICATE
 from conformance.cli import main
-from conformance.commands import FINDINGS, ROOT, TINY
+from conformance.commands import FINDINGS, ROOT
 from conformance.contract.schema import RUNGS
 from conformance.findings import write_findings
 from conformance.meta.synthetic import failing_finding, open_finding, passing_findings, write_bundle
+from conformance.saved import TINY
 
 PAPER = [str(TINY.with_name(f"paper-{side}.toml")) for side in ("gpu", "tpu")]
 
@@ -171,7 +172,7 @@ def test_validate_and_report_read_a_bundle(tmp_path, capsys, recipe, plan):
 
 def test_the_command_line_needs_no_stack():
     """Neither torch nor jax is imported by any command's module."""
-    code = "import sys, conformance.cli, conformance.report; print(sorted({'torch', 'jax', 'transformers'} & set(sys.modules)))"
+    code = "import sys, conformance.cli, conformance.report.command; print(sorted({'torch', 'jax', 'transformers'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
