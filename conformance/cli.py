@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     subparsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (
         _add_check, _add_record, _add_exchange, _add_report, _add_explain, _add_diff, _add_margins, _add_import, _add_validate,
-        _add_doctor, _add_serve, _add_sweep, _add_bench, _add_claims, _add_gate,
+        _add_doctor, _add_serve, _add_sweep, _add_bench, _add_claims, _add_gate, _add_package,
     ):  # fmt: skip
         add(subparsers)
     return top
@@ -78,6 +78,8 @@ def _command(subparsers, name: str, run, help_text: str) -> argparse.ArgumentPar
 
 def _add_check(subparsers) -> None:
     command = _command(subparsers, "check", commands.check, "record what is missing, compare, write report and certificate")
+    command.epilog = "With PACKAGE, a folder of `parity package`: computes every value in it again, and says how many differ."
+    command.add_argument("package", type=Path, nargs="?", metavar="PACKAGE", help="a reviewer's package; no other option then")
     command.add_argument("--recipe", type=Path, default=TINY, help="recipe file (default: the tiny recipe)")
     command.add_argument("--checkpoint", type=Path, help="checkpoint folder instead of the recipe's")
     _add_bundles(command)
@@ -112,6 +114,15 @@ def _add_report(subparsers) -> None:
     command.add_argument("--one-page", action="store_true", help="one-page.html: verdict, level, claims, what is open")
     command.add_argument("--markdown", action="store_true", help="report.md: for a pull request")
     command.add_argument("--latex", type=Path, metavar="DIR", help="tables as .tex, figures as .pdf")
+
+
+def _add_package(subparsers) -> None:
+    text = "everything that a report rests on in one folder, for reviewers"
+    command = _command(subparsers, "package", commands.package, text)
+    command.epilog = "parity check DIR computes every value in it again, without torch or jax."
+    command.add_argument("folder", type=Path, metavar="DIR", help="the new folder; must not exist")
+    command.add_argument("--claims", type=Path, metavar="FILE", help="what is stated; each claim goes through the gate")
+    gate_options.add_evidence_options(command)
 
 
 def _add_explain(subparsers) -> None:

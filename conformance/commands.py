@@ -45,7 +45,9 @@ GRACE_S = 40  # a child that was asked to stop ends its own children first: a se
 
 
 def check(options: argparse.Namespace) -> int:
-    """pytest on the ladder, in a process of its own; what an earlier run left in the folder goes first."""
+    """pytest on the ladder, in a process of its own; what an earlier run left in the folder goes first. Or a package."""
+    if options.package:
+        return _check_package(options)
     load_recipe(options.recipe)
     _commands(options).check({stack: getattr(options, f"{stack}_bundle") for stack in MODULES})
     for path in filter(None, (options.reference_bundle, options.port_bundle)):
@@ -83,6 +85,12 @@ def import_files(options: argparse.Namespace) -> int:
 
 def report(options: argparse.Namespace) -> int:
     from conformance.report.command import run  # matplotlib takes a second: only where it is used
+
+    return run(options)
+
+
+def package(options: argparse.Namespace) -> int:
+    from conformance.package.build import run
 
     return run(options)
 
@@ -278,6 +286,15 @@ def _pytest_options(options: argparse.Namespace) -> list[str]:
 
 def _commands(options: argparse.Namespace) -> Commands:
     return Commands({stack: command for stack in MODULES if (command := getattr(options, stack)) is not None}, Path.cwd())
+
+
+def _check_package(options: argparse.Namespace) -> int:
+    from conformance.package.check import run
+
+    given = [name for name in ("reference_bundle", "port_bundle", "checkpoint", "reference", "port", "only") if getattr(options, name)]
+    if given:
+        raise ContractError(f"check {options.package}: --{given[0].replace('_', '-')} cannot be given with a package: all is in it")
+    return run(options)
 
 
 def _check_code(code: int, out: Path, rungs: tuple[str, ...]) -> int:
