@@ -170,6 +170,16 @@ def test_validate_and_report_read_a_bundle(tmp_path, capsys, recipe, plan):
     assert "sha256 differs" in capsys.readouterr().err
 
 
+def test_claims_without_bundles_are_withheld_in_the_report(tmp_path):
+    """Findings that were saved prove nothing to the gate; without claims nothing is said of them."""
+    write_findings(tmp_path / FINDINGS, passing_findings())
+    assert main(["report", "--out", str(tmp_path), "--one-page", "--claims", str(commands.PAPER)]) == 0
+    page = (tmp_path / "one-page.html").read_text()
+    assert "0 of 9 claims" in page and "no bundles were given" in page
+    assert main(["report", "--out", str(tmp_path), "--one-page"]) == 0
+    assert "No claims were given" in (tmp_path / "one-page.html").read_text()
+
+
 def test_the_command_line_needs_no_stack():
     """Neither torch nor jax is imported by any command's module."""
     code = "import sys, conformance.cli, conformance.report.command; print(sorted({'torch', 'jax', 'transformers'} & set(sys.modules)))"

@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+from conformance.bench.training.flops import step_flop
 from conformance.gate.evidence import Given
 from conformance.gate.proof import Files, Proof
 from conformance.gate.synthetic import COST, LEDGER, PEAK, PRICES, TIME, TTFT, Stage
@@ -33,7 +34,7 @@ source = "by hand"
 
 def write_scene(folder: Path, files: Files, proof: Proof, **stage) -> tuple[Given, Path]:
     """(what the gate is given, the claims file); `stage`: what is other than honest in the measurements."""
-    Stage(folder, [proof], claim=TIME | {"metric": "total_cost"}, **stage).judge_all()  # which needs both jobs
+    Stage(folder, [proof], step_flop(proof.plan), claim=TIME | {"metric": "total_cost"}, **stage).judge_all()  # which needs both jobs
     measurements = tuple(sorted(path for path in folder.iterdir() if path.is_dir()))
     claims = _write(folder / "claims.toml", NUMBERS + "".join(_claim(name, values) for name, values in CLAIMS.items()))
     prices = "".join(f"[{name}]\n{_lines(dataclasses.asdict(price))}" for name, price in PRICES.items())

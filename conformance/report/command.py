@@ -31,8 +31,7 @@ def _inputs(options: argparse.Namespace) -> Inputs:
     _complete(options)
     sides = [saved_bundle(options.out / stack, last(getattr(options, f"{stack}_bundle"))) for stack in MODULES]
     claims, measured, gate = judged(options)
-    recipe = load_recipe(options.recipe[-1])
-    return Inputs(recipe, findings, *sides, saved_certificate(options.out), measured, claims, gate)
+    return Inputs(load_recipe(options.recipe[-1]), findings, *sides, saved_certificate(options.out), measured, claims, gate)
 
 
 def _complete(options: argparse.Namespace) -> None:
@@ -48,10 +47,9 @@ def judged(options: argparse.Namespace) -> tuple[ClaimsFile | None, Measured, Ga
     """What was measured, and what the gate says of each claim. Nothing is opened where nothing is asked for."""
     if not options.claims and not options.measurements:
         return None, Measured(), None
-    if not options.reference_bundle and not options.port_bundle:
-        options.recipe = []
     claims = read_claims(options.claims) if options.claims else None
-    measured = measured_of(given_of(options))
+    has_bundles = options.reference_bundle or options.port_bundle
+    measured = measured_of(given_of(options if has_bundles else argparse.Namespace(**vars(options) | {"recipe": []})))
     if claims is None:
         return None, measured, None
     check_numbers(claims)

@@ -9,9 +9,9 @@ MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+!|~$-])")
 LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
-    '"': r"\textquotedbl{}", "`": r"\textasciigrave{}", "-": r"{-}", "\u2009": r"\,", "–": r"\textendash{}",
-    "·": r"\textperiodcentered{}", "×": r"\texttimes{}", "±": r"\textpm{}", "µ": r"\textmu{}", "→": r"\textrightarrow{}",
-    "“": r"\textquotedblleft{}", "”": r"\textquotedblright{}",
+    '"': r"\textquotedbl{}", "`": r"\textasciigrave{}", "-": r"{-}", "[": "{[}", "*": "{*}",
+    "\u2009": r"\,", "–": r"\textendash{}", "·": r"\textperiodcentered{}", "×": r"\texttimes{}", "±": r"\textpm{}",
+    "µ": r"\textmu{}", "→": r"\textrightarrow{}", "“": r"\textquotedblleft{}", "”": r"\textquotedblright{}",
     "√": r"\textsurd{}", "≤": r"\ensuremath{\leq}", "≥": r"\ensuremath{\geq}",
 }  # fmt: skip
 
@@ -25,7 +25,7 @@ def markdown(value: Any) -> str:
 
 
 def latex(value: Any) -> str:
-    """One line of text. Characters that a plain LaTeX run doesn't know are shown by their code."""
+    """One line; an option of the line break before it is none, in braces. Characters that plain LaTeX lacks are shown by their code."""
     if isinstance(value, Markup):
         return str(value)
     return "".join(LATEX.get(character) or _latex(character) for character in " ".join(str(value).split(" ")))
