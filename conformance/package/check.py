@@ -32,7 +32,8 @@ class Difference:
     again: Leaf
 
     def __str__(self) -> str:
-        return f"{self.name}: stated {self.stated!r}, computed {self.again!r}"
+        """In characters that a terminal only shows: a name is whatever the package says."""
+        return f"{''.join(filter(str.isprintable, self.name))}: stated {self.stated!r}, computed {self.again!r}"
 
 
 @dataclass(frozen=True, slots=True)

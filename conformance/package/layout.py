@@ -42,7 +42,11 @@ def read_manifest(folder: Path) -> Manifest:
     values = read_json(path)
     if values.get("version") != VERSION:
         raise ContractError(f"package {folder}: version {values.get('version')!r}; this suite reads {VERSION}")
-    return read_record(Manifest, values, where=str(path))
+    manifest = read_record(Manifest, values, where=str(path))
+    outside = [name for name in (*manifest.files, *manifest.left_out) if Path(name).is_absolute() or ".." in Path(name).parts]
+    if outside:
+        raise ContractError(f"package {folder}: {MANIFEST} names {outside[0]!r}, which is not inside")
+    return manifest
 
 
 def given_in(folder: Path) -> Given:

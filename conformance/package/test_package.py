@@ -21,7 +21,7 @@ from conformance.contract.recipe import load_recipe
 from conformance.gate.evidence import Given
 from conformance.package import copying
 from conformance.package.build import build
-from conformance.package.check import changed_files, check, lines
+from conformance.package.check import Difference, changed_files, check, lines
 from conformance.package.conftest import write
 from conformance.package.layout import MANIFEST, STATED, read_manifest
 from conformance.package.stated import differs, read_stated, stated, write_stated
@@ -145,6 +145,19 @@ def test_foreign_files_and_links_are_named(package):
     target.symlink_to(package.parent / "elsewhere.toml")
     files = list(changed_files(package, read_manifest(package)))
     assert files == ["prices.toml: a symbolic link", f"more.txt: not in {MANIFEST}"]
+
+
+@pytest.mark.parametrize("field", ["files", "left_out"])
+@pytest.mark.parametrize("name", ["../prices.toml", "/etc/hostname"])
+def test_a_manifest_names_nothing_outside(package, field, name):
+    path = package / MANIFEST
+    write(path, canonical_json(json.loads(path.read_text()) | {field: {name: "0" * 64}}))
+    with pytest.raises(ContractError, match="which is not inside"):
+        check(package, silent)
+
+
+def test_a_name_is_shown_without_what_steers_a_terminal():
+    assert str(Difference("a\x1b[2Jb", "\x1b", 1)) == "a[2Jb: stated '\\x1b', computed 1"
 
 
 def test_weights_that_are_too_large_are_left_out_and_named(scene, tmp_path, monkeypatch):
