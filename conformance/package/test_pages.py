@@ -53,12 +53,15 @@ def served(contents):
     return inputs, facts_of(inputs)
 
 
+def browser(folder: Path, *options: str) -> str:
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}", *options]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+
 def measured_in_browser(page: str, width: int, height: int, folder: Path) -> dict[str, float]:
     """Where the bottom of each part is, and how wide the page is, in CSS pixels."""
     (folder / "frame.html").write_text(FRAME.format(width=width, height=height, page=html.escape(page)))
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}", "--dump-dom"]
-    uri = (folder / "frame.html").as_uri()
-    dom = subprocess.run([*command, uri], capture_output=True, text=True, check=True, timeout=120).stdout
+    dom = browser(folder, "--dump-dom", (folder / "frame.html").as_uri())
     return json.loads(html.unescape(re.search(r'<p id="found">(.*?)</p>', dom)[1]))
 
 
@@ -83,6 +86,19 @@ def test_a_page_that_is_too_wide_or_too_late_would_be_seen(packed, tmp_path):
     wide = page.replace("<header", f'<pre style="overflow:visible">{"x" * 900}</pre><div style="height:900px"></div><header')
     found = measured_in_browser(wide, 390, 844, tmp_path)
     assert found["width"] > 390 and found["claim"] > 844
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="NOT PROVEN: no Chromium here to print the page")
+def test_one_page_is_one_page_of_paper(packed, tmp_path):
+    """Printed; the whole report, which is the control, takes more."""
+    assert pages_printed(packed / "one-page.html", tmp_path) == 1
+    assert pages_printed(packed / "report.html", tmp_path) > 5
+
+
+def pages_printed(page: Path, folder: Path) -> int:
+    target = folder / "printed.pdf"
+    browser(folder, "--no-pdf-header-footer", f"--print-to-pdf={target}", page.as_uri())
+    return len(re.findall(rb"/Type\s*/Page[^s]", target.read_bytes()))
 
 
 def test_all_forms_state_the_same(packed, contents):

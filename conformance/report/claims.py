@@ -45,11 +45,20 @@ class SumFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Reason:
+    """`claims`: the names of those that it withholds."""
+
+    name: str
+    claims: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Claims:
-    """`general`: reasons that withhold every claim."""
+    """`general`: reasons that withhold every claim; `reasons`: all others."""
 
     reportable: int
     general: tuple[str, ...]
+    reasons: tuple[Reason, ...]
     claims: tuple[ClaimFacts, ...]
     sums: tuple[SumFacts, ...]
 
@@ -60,7 +69,16 @@ def claims_of(file: ClaimsFile | None, gate: GateResult | None, fastest: dict[st
         return None
     general = _shared(gate)
     claims = tuple(_claim(one, general, fastest.get(one.claim.name)) for one in gate.claims)
-    return Claims(sum(one.is_reportable for one in gate.claims), general, claims, tuple(_sums(file)))
+    return Claims(sum(one.is_reportable for one in gate.claims), general, _reasons(claims), claims, tuple(_sums(file)))
+
+
+def _reasons(claims: tuple[ClaimFacts, ...]) -> tuple[Reason, ...]:
+    """Each once, in the order in which they come."""
+    names: dict[str, list[str]] = {}
+    for claim in claims:
+        for reason in claim.reasons:
+            names.setdefault(reason, []).append(claim.name)
+    return tuple(Reason(reason, tuple(found)) for reason, found in names.items())
 
 
 def _shared(gate: GateResult) -> tuple[str, ...]:

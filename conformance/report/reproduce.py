@@ -42,7 +42,11 @@ def commands(reference: Bundle | None, port: Bundle | None, measured: Measured) 
         yield _training(stack, training)
     for number, (_, sweep) in enumerate(measured.sweeps, 1):
         yield from _sweep(sweep, number)
-    yield Command("anywhere", _line("parity", "check", "--recipe", RECIPE, *_bundles(bundles), "--out", "parity-out"))
+    given = ("--recipe", RECIPE, *_bundles(bundles))
+    yield Command("anywhere", _line("parity", "check", *given, "--out", "parity-out"))
+    folders = [*(f"time-{stack}" for stack, _ in measured.trainings), *(f"sweep-{i}" for i in range(1, len(measured.sweeps) + 1))]
+    if folders:
+        yield Command("anywhere", _line("parity", "gate", "--claims", "claims.toml", *given, "--measurements", *folders))
 
 
 def _bundles(bundles: list[Bundle]) -> list[str]:
