@@ -13,6 +13,7 @@ from conformance.contract.schema import RUNGS
 from conformance.contract.serving.command import add_options
 from conformance.gate import options as gate_options
 from conformance.pair import MODULES
+from conformance.saved import TINY
 from conformance.summary import BAD_INPUT, STOPPED
 
 OUT = Path("parity-out")
@@ -36,7 +37,6 @@ EPILOG = """examples:
   parity check --recipe R.toml --reference-bundle ref --port-bundle port
   parity check --port "python my_port.py"              a port of your own: docs/bundle.md
   parity serve --platform tpu --bundle port --image NAME@sha256:...    its merged checkpoint; --record: the rung serving
-  parity import --stack port --recipe R.toml --out port --adapter adapter/ --trainer-state trainer_state.json
 
 exit codes:
   0  every required check passed
@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
     subparsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (
         _add_check, _add_record, _add_exchange, _add_report, _add_explain, _add_diff, _add_margins, _add_import, _add_validate,
-        _add_doctor, _add_serve, _add_sweep, _add_bench, _add_claims, _add_gate,
+        _add_doctor, _add_serve, _add_sweep, _add_bench, _add_claims, _add_gate, _add_package,
     ):  # fmt: skip
         add(subparsers)
     return top
@@ -84,7 +84,9 @@ def _command(subparsers, name: str, run, help_text: str) -> argparse.ArgumentPar
 
 def _add_check(subparsers) -> None:
     command = _command(subparsers, "check", commands.check, "record what is missing, compare, write report and certificate")
-    command.add_argument("--recipe", type=Path, default=commands.TINY, help="recipe file (default: the tiny recipe)")
+    command.epilog = "With PACKAGE, a folder of `parity package`: computes every value in it again, and says how many differ."
+    command.add_argument("package", type=Path, nargs="?", metavar="PACKAGE", help="a reviewer's package; no other option then")
+    command.add_argument("--recipe", type=Path, default=TINY, help="recipe file (default: the tiny recipe)")
     command.add_argument("--checkpoint", type=Path, help="checkpoint folder instead of the recipe's")
     _add_bundles(command)
     for stack in MODULES:
@@ -111,10 +113,22 @@ def _add_exchange(subparsers) -> None:
 
 
 def _add_report(subparsers) -> None:
-    command = _command(subparsers, "report", commands.report, "write report.html again from saved findings and bundles")
+    command = _command(subparsers, "report", commands.report, "write report.html again, or another form of it")
     command.add_argument("--out", type=Path, default=OUT, help=f"folder of an earlier check (default: {OUT}/)")
-    command.add_argument("--recipe", type=Path, help="recipe file (default: the one in the folder, else the tiny recipe)")
-    _add_bundles(command)
+    command.add_argument("--claims", type=Path, metavar="FILE", help="what is stated; each claim goes through the gate")
+    gate_options.add_evidence_options(command)
+    command.add_argument("--one-page", action="store_true", help="one-page.html: verdict, level, claims, what is open")
+    command.add_argument("--markdown", action="store_true", help="report.md: for a pull request")
+    command.add_argument("--latex", type=Path, metavar="DIR", help="tables as .tex, figures as .pdf")
+
+
+def _add_package(subparsers) -> None:
+    text = "everything that a report rests on in one folder, for reviewers"
+    command = _command(subparsers, "package", commands.package, text)
+    command.epilog = "parity check DIR computes every value in it again, without torch or jax."
+    command.add_argument("folder", type=Path, metavar="DIR", help="the new folder; must not exist")
+    command.add_argument("--claims", type=Path, metavar="FILE", help="what is stated; each claim goes through the gate")
+    gate_options.add_evidence_options(command)
 
 
 def _add_explain(subparsers) -> None:

@@ -23,30 +23,31 @@ from conformance.claims.claims_file import read_claims
 from conformance.contract.bundle import MANIFEST, Bundle
 from conformance.contract.errors import ContractError
 from conformance.contract.levels import L0
-from conformance.contract.recipe import Recipe, load_recipe
+from conformance.contract.recipe import load_recipe
 from conformance.contract.serving import manifest as serving_manifest
 from conformance.contract.serving.server import interruptible
-from conformance.findings import Finding, Verdict, read_findings
+from conformance.findings import Verdict
 from conformance.importing import Sources, import_bundle
 from conformance.judge import explain
 from conformance.pair import MODULES, Commands, record_stacks
 from conformance.recipe_diff import diff, plan_or_problem
+from conformance.saved import FINDINGS, saved_findings
 from conformance.statistics import MARGIN_SDS, equivalence
 from conformance.summary import ALL_PASS, BAD_INPUT, CHECK_FAILED, NOT_DECIDED, exit_code
 from conformance.trajectories import differences, dropout_pairs
 from conformance.validation import examine
 
 ROOT = Path(__file__).parents[1]
-TINY = Path(__file__).with_name("recipes") / "tiny.toml"
 PAPER = Path(__file__).with_name("claims") / "paper.toml"
-FINDINGS = "findings.jsonl"
 EXPLAINED = 6  # causes of a failure that `parity explain` lists
 SERVERS = {"tpu": "tpu_impl.serve", "gpu": "reference.serve", "cpu": "conformance.contract.serving.cpu"}
 GRACE_S = 40  # a child that was asked to stop ends its own children first: a server is given 25 s
 
 
 def check(options: argparse.Namespace) -> int:
-    """pytest on the ladder, in a process of its own; what an earlier run left in the folder goes first."""
+    """pytest on the ladder, in a process of its own; what an earlier run left in the folder goes first. Or a package."""
+    if options.package:
+        return _check_package(options)
     load_recipe(options.recipe)
     _commands(options).check({stack: getattr(options, f"{stack}_bundle") for stack in MODULES})
     for path in filter(None, (options.reference_bundle, options.port_bundle)):
@@ -83,22 +84,21 @@ def import_files(options: argparse.Namespace) -> int:
 
 
 def report(options: argparse.Namespace) -> int:
-    from conformance.report import write_report  # matplotlib takes a second: only where it is used
+    from conformance.report.command import run  # matplotlib takes a second: only where it is used
 
-    findings = _saved_findings(options.out)
-    if findings is None:
-        raise ContractError(f"{options.out}: no {FINDINGS} in it: run `parity check --out {options.out}` first")
-    sides = [_saved_bundle(options.out / stack, getattr(options, f"{stack}_bundle")) for stack in MODULES]
-    path = options.out / certificate.NAME
-    values = certificate.read_certificate(path) if path.is_file() else None
-    print(write_report(options.out, findings, *sides, _saved_recipe(options), values, likely_causes))
-    return ALL_PASS
+    return run(options)
+
+
+def package(options: argparse.Namespace) -> int:
+    from conformance.package.build import run
+
+    return run(options)
 
 
 def explain_rung(options: argparse.Namespace) -> int:
     """Failures of an earlier run first; the causes are then those that all failures of the rung together look like."""
     about = explanations()[options.rung]
-    found = _saved_findings(options.out) or []
+    found = saved_findings(options.out) or []
     failed = [one for one in found if one.rung == options.rung and one.verdict is Verdict.FAIL]
     console = Console()
     for finding in failed:
@@ -288,25 +288,18 @@ def _commands(options: argparse.Namespace) -> Commands:
     return Commands({stack: command for stack in MODULES if (command := getattr(options, stack)) is not None}, Path.cwd())
 
 
+def _check_package(options: argparse.Namespace) -> int:
+    from conformance.package.check import run
+
+    given = [name for name in ("reference_bundle", "port_bundle", "checkpoint", "reference", "port", "only") if getattr(options, name)]
+    if given:
+        raise ContractError(f"check {options.package}: --{given[0].replace('_', '-')} cannot be given with a package: all is in it")
+    return run(options)
+
+
 def _check_code(code: int, out: Path, rungs: tuple[str, ...]) -> int:
     """pytest's code says whether it could run at all, the findings say what came of it."""
     if code == CHECK_FAILED:
         return CHECK_FAILED
-    findings = _saved_findings(out) if code in (ALL_PASS, NOT_DECIDED) else None
+    findings = saved_findings(out) if code in (ALL_PASS, NOT_DECIDED) else None
     return BAD_INPUT if findings is None else exit_code(findings, rungs)
-
-
-def _saved_findings(out: Path) -> list[Finding] | None:
-    return read_findings(out / FINDINGS) if (out / FINDINGS).is_file() else None
-
-
-def _saved_bundle(saved: Path, given: Path | None) -> Bundle | None:
-    """A given bundle must be whole; one that the check did not keep may be absent."""
-    if given is None and not saved.is_dir():
-        return None
-    return Bundle(given or saved)
-
-
-def _saved_recipe(options: argparse.Namespace) -> Recipe:
-    kept = options.out / "recipe.toml"
-    return load_recipe(options.recipe or (kept if kept.is_file() else TINY))

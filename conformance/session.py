@@ -41,7 +41,8 @@ def finish(session: pytest.Session) -> None:
 def _write(config: pytest.Config, ladder, out: Path, console: Console) -> None:
     """Findings always; certificate and report when both bundles could be opened."""
     from conformance.causes import likely_causes  # matplotlib takes a second: only where a report is written
-    from conformance.report import write_report
+    from conformance.report.facts import Inputs
+    from conformance.report.forms import write_report
 
     ladder.save(out)
     pair = getattr(config, "pair", None)
@@ -50,5 +51,6 @@ def _write(config: pytest.Config, ladder, out: Path, console: Console) -> None:
     path = write_certificate(out, result)
     values = None if isinstance(result, Refusal) else result.values
     if pair:
-        console.print(f"report: {write_report(out, ladder.findings, reference, port, recipe, values, likely_causes)}")
+        inputs = Inputs(recipe, ladder.findings, reference, port, values)
+        console.print(f"report: {write_report(out, inputs, likely_causes)}")
     console.print(f"certificate: {path}" if path else f"no certificate: {'; '.join(result.reasons[:3])}", soft_wrap=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 from conformance.bench.cells import Cell
 from conformance.bench.compiling import compile_check
@@ -90,7 +90,17 @@ class CellSummary:
 
 
 def summaries_of(measurements: Measurements) -> tuple[CellSummary, ...]:
-    """Every cell, in the plan's order; replicates that have not come to it yet are reasons."""
+    """Every cell, in the plan's order; replicates that have not come to it yet are reasons. Kept, but of a folder that grows."""
+    return _kept(measurements) if type(measurements) is Measurements else _summaries(measurements)
+
+
+@cache
+def _kept(measurements: Measurements) -> tuple[CellSummary, ...]:
+    """Raw events are read once, however many ask."""
+    return _summaries(measurements)
+
+
+def _summaries(measurements: Measurements) -> tuple[CellSummary, ...]:
     return tuple(_summary(measurements, cell) for cell in measurements.plan.cells)
 
 

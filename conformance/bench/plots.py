@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import matplotlib
@@ -11,13 +12,16 @@ from matplotlib.figure import Figure
 from conformance.bench.cell_report import LATENCIES, OUTPUT_RATE, CellSummary, summaries_of
 from conformance.bench.intervals import Interval
 from conformance.bench.measurements import Measurements
-from conformance.bench.prices import Price, read_prices
+from conformance.bench.prices import PRICES, Price, cost_of, read_prices
+from conformance.bench.ticks import log_ticks, plain
 
 COLOURS, MARKERS = ("#1f5fa8", "#c2571a"), ("o", "s", "^", "D", "v", "P", "X")
 STYLE = {"svg.fonttype": "none", "font.size": 8, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True}
 GRID = {"grid.color": "#e3e5e8", "legend.frameon": False, "svg.hashsalt": "tpu-parity"}
 NO_METADATA = {".svg": dict.fromkeys(("Date", "Creator")), ".png": {"Software": None}}
 PALE = 0.35  # opacity
+LEVELS = {"open": "rate", "closed": "concurrency"}  # mode -> what its cells' level is
+SIZES_INCHES = {2: (9, 6.4), 1: (5.2, 11)}  # by the columns of panels
 TTFT, TPOT = (next(one for one in LATENCIES if one.name == name) for name in ("TTFT p50", "TPOT p50"))
 
 
@@ -40,17 +44,10 @@ class Panel:
     is_log: bool = False
 
 
-def usd_per_million(usd_per_hour: float, tokens_per_s: float) -> float:
-    return usd_per_hour / (3600 * tokens_per_s) * 1e6
-
-
 def _cost(side: Side, summary: CellSummary) -> Interval | None:
-    """Of a million output tokens; the ends of the interval change places."""
+    """Of a million output tokens."""
     rate = summary.interval(OUTPUT_RATE)
-    if side.usd_per_hour is None or rate is None:
-        return None
-    value, low, high = (one and usd_per_million(side.usd_per_hour, one) for one in (rate.value, rate.high, rate.low))
-    return Interval(value, rate.n, low, high)
+    return None if side.usd_per_hour is None or rate is None else cost_of(rate, side.usd_per_hour)
 
 
 PANELS = (
@@ -63,40 +60,42 @@ PANELS = (
 
 def draw(sweeps: Sequence[Measurements], folder: Path) -> list[Path]:
     """Writes into `folder`, which may exist; both sides in each figure. Returns what was written."""
-    prices = read_prices()
-    sides = [_side(measurements, prices, colour, "AB"[i] if len(sweeps) > 1 else "") for i, (measurements, colour) in _numbered(sweeps)]
     folder.mkdir(parents=True, exist_ok=True)
-    written: list[Path] = []
     with matplotlib.rc_context(STYLE | GRID):
-        for name, mode in (("rate", "open"), ("concurrency", "closed")):
-            if any(one.cell.mode == mode for side in sides for one in side.summaries):
-                written += _save(_panels(sides, mode, name), folder / f"by-{name}")
-        written += _save(_panels(sides, None, "length"), folder / "by-length")
-        written += _save(_pareto(sides), folder / "pareto")
-    return written
+        return [path for name, figure in figures_of(sweeps).items() for path in _save(figure(), folder / name)]
 
 
-def _numbered(sweeps: Sequence[Measurements]):
-    return enumerate(zip(sweeps, COLOURS[: len(sweeps)], strict=True))
+def figures_of(
+    sweeps: Sequence[Measurements], prices: Path = PRICES, columns: int = 2, names: Sequence[str] = ("A", "B")
+) -> dict[str, Callable[[], Figure]]:
+    """Name -> what draws it, panels in so many columns. None without sweeps. `names`: of the sides, where there are two."""
+    if not sweeps:
+        return {}
+    known = read_prices(prices)
+    given = names if len(sweeps) > 1 else ("",)
+    sides = [_side(measurements, known, colour, name) for measurements, colour, name in zip(sweeps, COLOURS, given, strict=False)]
+    modes = {one.cell.mode for side in sides for one in side.summaries}
+    found = {f"by-{name}": partial(_panels, sides, mode, name, columns) for mode, name in LEVELS.items() if mode in modes}
+    return found | {"by-length": partial(_panels, sides, None, "length", columns), "pareto": partial(_pareto, sides)}
 
 
-def _side(measurements: Measurements, prices: dict[str, Price], colour: str, letter: str) -> Side:
+def _side(measurements: Measurements, prices: dict[str, Price], colour: str, name: str) -> Side:
     subject = measurements.manifest.subject
-    label = " ".join(filter(None, (letter, subject.machine or subject.platform or "server")))
+    label = " ".join(filter(None, (name, subject.machine or subject.platform or "server")))
     price = prices.get(subject.machine)
-    return Side(label, summaries_of(measurements), price and price.usd_per_hour, colour)
+    return Side(plain(label), summaries_of(measurements), price and price.usd_per_hour, colour)
 
 
-def _panels(sides: list[Side], mode: str | None, name: str) -> Figure:
+def _panels(sides: list[Side], mode: str | None, name: str, columns: int = 2) -> Figure:
     """Against the level, one line a length; or (`mode` None) against the length, at a length's lowest level and at its highest rate."""
-    figure = Figure(figsize=(9, 6.4), layout="constrained")
-    for axes, panel in zip(figure.subplots(2, 2).flat, PANELS, strict=True):
+    figure = Figure(figsize=SIZES_INCHES[columns], layout="constrained")
+    for axes, panel in zip(figure.subplots(len(PANELS) // columns, columns).flat, PANELS, strict=True):
         for side in sides:
             for marker, (label, cells) in zip(MARKERS * 9, _lines(side, mode, panel).items(), strict=False):
                 _line(axes, side, cells, panel, f"{side.label}, {label}", marker, by_length=mode is None)
         axes.set(xlabel={"rate": "requests/s", "concurrency": "requests under way"}.get(name, "input tokens"), ylabel=panel.label)
         _axes(axes, panel)
-    _legend(figure)
+    _legend(figure, 3 if columns > 1 else 1)
     return figure
 
 
@@ -110,6 +109,7 @@ def _axes(axes: Axes, panel: Panel) -> None:
     axes.set_xticks(levels, [f"{level:g}" for level in levels])
     if panel.is_log:
         axes.set_yscale("log")
+        log_ticks(axes.yaxis)
 
 
 def _lines(side: Side, mode: str | None, panel: Panel) -> dict[str, list[CellSummary]]:
@@ -167,11 +167,11 @@ def _pareto(sides: list[Side]) -> Figure:
     return figure
 
 
-def _legend(figure: Figure) -> None:
+def _legend(figure: Figure, columns: int = 3) -> None:
     """One for all panels."""
     found = {label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     title = "hollow: saturated; pale: invalid or not proven; bars: 95 % over server starts"
-    figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=3, title=title)
+    figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=columns, title=title)
 
 
 def _save(figure: Figure, stem: Path) -> list[Path]:

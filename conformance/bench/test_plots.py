@@ -4,8 +4,8 @@ import matplotlib
 import pytest
 
 from conformance.bench import plots
-from conformance.bench.plots import draw, usd_per_million
-from conformance.bench.prices import read_prices
+from conformance.bench.plots import draw
+from conformance.bench.prices import read_prices, usd_per_million
 from conformance.bench.synthetic_sweep import Scene, write_sweep
 
 

@@ -52,6 +52,8 @@ def _one_of(allowed: tuple, value: Any, where: str, key: str) -> Any:
 def _items(item: Any, value: Any, where: str, key: str) -> tuple:
     if not isinstance(value, list):
         raise ContractError(f"{where}: {key} = {value!r} is not a list")
+    if item in (int, str) and set(map(type, value)) <= {item}:  # raw events have thousands: no word for each
+        return tuple(value)
     return tuple(_read(item, element, where, f"{key}[{index}]") for index, element in enumerate(value))
 
 

@@ -7,9 +7,9 @@ import dataclasses
 import json
 from pathlib import Path
 
-from conformance.commands import TINY
 from conformance.contract.recipe import Seeds, Trajectory, load_recipe
 from conformance.contract.recipe_writer import write_recipe
+from conformance.saved import TINY
 from fixtures.two_layers import cut
 
 # Alike and seen three times: the loss falls by 40 % in 8 steps, so that the ladder's control of learning holds here too.

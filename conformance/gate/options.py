@@ -30,6 +30,14 @@ def add_gate_options(command: argparse.ArgumentParser) -> None:
     _about(command, ABOUT)
     add = command.add_argument
     add("--claims", type=Path, required=True, metavar="FILE", help="what is stated (claims/paper.toml is an example)")
+    add_evidence_options(command)
+    add("--json", action="store_true", help="one JSON object instead of text")
+    add("--out", type=Path, metavar="DIR", help="also write gate.json there")
+
+
+def add_evidence_options(command: argparse.ArgumentParser) -> None:
+    """What claims are held against; for report and package too."""
+    add = command.add_argument
     for name, text in (("recipe", "recipe file"), ("reference-bundle", "of the reference"), ("port-bundle", "of the port")):
         add(f"--{name}", type=Path, action="append", default=[], metavar="PATH", help=f"{text}; once for each pair of bundles")
     add("--measurements", type=Path, nargs="+", action="extend", default=[], metavar="DIR", help="of `parity bench` and `parity sweep`")
@@ -37,8 +45,6 @@ def add_gate_options(command: argparse.ArgumentParser) -> None:
     add("--prices", type=Path, default=PRICES, metavar="FILE", help="dollars an hour of a machine (default: bench/prices.toml)")
     add("--tuning", type=Path, metavar="FILE", help="what was tried on each side (default: tuning.toml beside the measurements)")
     add("--plan", type=Path, metavar="FILE", help="what `parity claims plan` locked before the measurements")
-    add("--json", action="store_true", help="one JSON object instead of text")
-    add("--out", type=Path, metavar="DIR", help="also write gate.json there")
 
 
 def add_plan_options(command: argparse.ArgumentParser) -> None:

@@ -58,7 +58,7 @@ class Sweeps:
         if missing or self.reasons:
             return Values(reasons=(*self.reasons, *missing))
         metric = OUTPUT_RATE if claim.metric not in NAMES else _latency(f"{NAMES[claim.metric]} {claim.percentile}")
-        cells = self._cells(claim)
+        cells = self.cells(claim)
         if isinstance(cells, str):
             return Values(reasons=(cells, *self.comparison.general))
         if claim.quantity == "highest_rate":
@@ -92,7 +92,7 @@ class Sweeps:
         for stack, one in zip(STACKS, lowest, strict=True):
             yield from (f"{stack}: {reason}" for reason in one.reasons)
 
-    def _cells(self, claim: Claim) -> list[CellComparison] | str:
+    def cells(self, claim: Claim) -> list[CellComparison] | str:
         """Those that the claim is about, or why there are none."""
         match = CELL.fullmatch(claim.cell)
         wanted = _of_length(claim, match) if match else lambda one: one.cell.name == claim.cell

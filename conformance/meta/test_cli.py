@@ -12,10 +12,11 @@ import pytest
 from conformance import commands
 from conformance.certificate import NAME as CERTIFICATE
 from conformance.cli import main
-from conformance.commands import FINDINGS, ROOT, TINY
+from conformance.commands import FINDINGS, ROOT
 from conformance.contract.schema import RUNGS
 from conformance.findings import write_findings
 from conformance.meta.synthetic import failing_finding, open_finding, passing_findings, write_bundle
+from conformance.saved import TINY
 from conformance.summary import STOPPED
 
 PAPER = [str(TINY.with_name(f"paper-{side}.toml")) for side in ("gpu", "tpu")]
@@ -170,9 +171,21 @@ def test_validate_and_report_read_a_bundle(tmp_path, capsys, recipe, plan):
     assert "sha256 differs" in capsys.readouterr().err
 
 
+def test_claims_without_bundles_are_withheld_in_the_report(tmp_path):
+    """Findings that were saved prove nothing to the gate; without claims nothing is said of them."""
+    write_findings(tmp_path / FINDINGS, passing_findings())
+    assert main(["report", "--out", str(tmp_path), "--one-page", "--claims", str(commands.PAPER)]) == 0
+    page = (tmp_path / "one-page.html").read_text()
+    assert "0 of 9 claims" in page and "no bundles were given" in page
+    assert main(["report", "--out", str(tmp_path), "--one-page"]) == 0
+    assert "No claims were given" in (tmp_path / "one-page.html").read_text()
+
+
 def test_the_command_line_needs_no_stack():
-    """Neither torch nor jax is imported by any command's module."""
-    code = "import sys, conformance.cli, conformance.report; print(sorted({'torch', 'jax', 'transformers'} & set(sys.modules)))"
+    """Neither torch nor jax is imported by any command's module, nor what only a server's measurements need."""
+    absent = {"torch", "jax", "transformers", "aiohttp", "prometheus_client"}
+    modules = "conformance.cli, conformance.report.command, conformance.package.check, conformance.package.build"
+    code = f"import sys, {modules}; print(sorted({absent} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -24,7 +24,8 @@ from conformance.faults.grounds import fixtures
 from conformance.faults.small import write_small
 from conformance.findings import Verdict
 from conformance.pair import Pair, check_pair
-from conformance.report import write_report
+from conformance.report.facts import Inputs
+from conformance.report.forms import write_report
 
 STEPS = 2
 
@@ -104,7 +105,7 @@ def test_what_is_known_passes_and_the_rest_is_not_proven(small, run, tmp_path, c
         "test_trainable_parameters_are_counted_equal",
     }
     assert set(found.values()) == {Verdict.PASS, Verdict.NOT_PROVEN} and len(found) > 25
-    html = write_report(tmp_path, [], pair.reference, pair.port, pair.recipe, None, lambda finding: ()).read_text()
+    html = write_report(tmp_path, Inputs(pair.recipe, [], pair.reference, pair.port), lambda finding, findings: ()).read_text()
     assert "recorded trajectory in part" in html  # in the place of the curves
     logged = pair.port.lines("trajectory", "logged")
     assert [line["logged_step"] for line in logged] == [1, 2] and all(line["loss"] > 0 for line in logged)

@@ -8,8 +8,10 @@ from conformance.causes import likely_causes
 from conformance.certificate import certify
 from conformance.findings import Verdict
 from conformance.meta.synthetic import failing_finding, open_finding, passing_findings, write_bundle
-from conformance.report import headline, number, write_report
-from conformance.report_figures import drawings
+from conformance.report.drawing import Drawing, svg_of
+from conformance.report.facts import Inputs, headline
+from conformance.report.figures import proof_plots
+from conformance.report.forms import number, write_report
 
 HOSTILE = '<script>alert("x")</script><img src=x onerror=alert(1)>'
 # What makes a browser fetch something. xmlns declarations name a vocabulary and fetch nothing.
@@ -25,7 +27,11 @@ def bundles(recipe, plan, tmp_path_factory):
 
 
 def page(folder, recipe, findings, bundles=(None, None), certificate=None) -> str:
-    return write_report(folder, findings, *bundles, recipe, certificate, likely_causes).read_text()
+    return write_report(folder, Inputs(recipe, findings, *bundles, certificate), likely_causes).read_text()
+
+
+def drawings(reference, port, plan) -> tuple[Drawing, ...]:
+    return tuple(svg_of(plot) for plot in proof_plots(reference, port, plan))
 
 
 def test_a_whole_run_reads_as_proven(tmp_path, recipe, bundles):

@@ -5,10 +5,10 @@ import pytest
 from scipy import stats
 
 from conformance import test_trajectory
-from conformance.commands import TINY
 from conformance.contract.recipe import load_recipe
 from conformance.findings import Verdict
 from conformance.judge import Judge
+from conformance.saved import TINY
 from conformance.statistics import (
     detectable_ratio,
     equivalence,

@@ -9,7 +9,6 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from conformance.commands import TINY
 from conformance.contract.checkpoint_files import SINGLE, write_file
 from conformance.contract.draws import philox
 from conformance.contract.recipe import (
@@ -27,6 +26,7 @@ from conformance.contract.recipe import (
 )
 from conformance.contract.recipe_writer import write_recipe
 from conformance.contract.topology import read_topology
+from conformance.saved import TINY
 
 STEPS = 10
 FULL, LOCAL = "full_attention", "sliding_attention"
