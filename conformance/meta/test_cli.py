@@ -213,9 +213,8 @@ def _wait_for_pid(path: Path) -> int:
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():
-    """`parity ... | head -1`: one line, and nothing on stderr."""
-    command = f"set -o pipefail; {sys.executable} -u -m conformance.cli sweep --import fixtures/bench_results/vllm-0.32.json | head -1"
+    """As in `parity ... | head`: nothing on stderr. Here the reader has gone before the first line."""
+    command = f"set -o pipefail; {sys.executable} -u -m conformance.cli sweep --import fixtures/bench_results/vllm-0.32.json | true"
     found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT)
     assert found.stderr == ""
-    assert len(found.stdout.splitlines()) == 1
     assert found.returncode == STOPPED
