@@ -38,8 +38,8 @@ def _read(hint: Any, value: Any, where: str, key: str) -> Any:
         return _one_of(typing.get_args(hint), value, where, key)
     if typing.get_origin(hint) is tuple:
         return _items(typing.get_args(hint)[0], value, where, key)
-    if isinstance(hint, types.UnionType):  # `float | None`: TOML has no null, "none" stands for it
-        return None if value == "none" else _read(typing.get_args(hint)[0], value, where, key)
+    if isinstance(hint, types.UnionType):  # `float | None`: TOML has no null, "none" stands for it; JSON has one
+        return None if value in ("none", None) else _read(typing.get_args(hint)[0], value, where, key)
     return _plain(hint, value, where, key)
 
 

@@ -1,5 +1,6 @@
 """Bundles: whole or absent, and every wrong one refused with one sentence."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from conformance.contract.bundle import MANIFEST, Bundle
 from conformance.contract.bundle_writer import BundleWriter, ExchangeWriter
 from conformance.contract.digest import sha256_file
 from conformance.contract.errors import ContractError, NotRecorded
+from conformance.contract.recipe import Generation
 
 FACTS = {"template_sha256": "x", "bos_id": 2, "eos_ids": [1, 5], "pad_id": 0}
 
@@ -32,6 +34,16 @@ def test_a_bundle_reads_back(bundle):
     assert bundle.array("tokens", "rows").tolist() == [0, 1, 2]
     assert bundle.lines("tokens", "facts") == [{"series": "facts", **FACTS}]
     assert bundle.arrays("logits", "f32/base/")["logits"].shape == (2, 3, 4)
+
+
+def test_a_bundle_gives_its_recipe_back(tmp_path, recipe, plan):
+    """A recipe that does not clip, with prompts from its own rows, has nulls in recipe.json."""
+    odd = dataclasses.replace(recipe, optimizer=dataclasses.replace(recipe.optimizer, clip_norm=None), generation=Generation())
+    with BundleWriter(tmp_path / "bundle", stack="port", recipe=odd, plan=plan) as writer:
+        writer.line("tokens", "facts", **FACTS)
+    read = Bundle(tmp_path / "bundle").recipe
+    assert (read.optimizer.clip_norm, read.generation.rows) == (None, None)
+    assert read.digest == odd.digest != recipe.digest
 
 
 @pytest.mark.parametrize(
