@@ -52,7 +52,10 @@ def read_manifest(folder: Path, record: type[Record], version: int) -> Record:
 
 
 def read_json(path: Path) -> dict:
-    return parsed(path.read_text(), str(path))
+    try:
+        return parsed(path.read_text(), str(path))
+    except UnicodeDecodeError as error:
+        raise ContractError(f"{path}: not UTF-8: {error}") from error
 
 
 def parsed(text: str, where: str) -> dict:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from conformance.contract.errors import ContractError
 from conformance.contract.toml_records import read_record
 
 if TYPE_CHECKING:  # scipy takes half a second, and every command line knows where the prices are
@@ -26,7 +27,10 @@ class Price:
 
 def read_prices(path: Path = PRICES) -> dict[str, Price]:
     """Machine -> price."""
-    tables = tomllib.loads(path.read_text())
+    try:
+        tables = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ContractError(f"{path}: {error}") from error
     return {name: read_record(Price, table, where=str(path), prefix=f"{name}.") for name, table in tables.items()}
 
 

@@ -89,11 +89,15 @@ def read_claims(path: Path) -> ClaimsFile:
         values = tomllib.loads(Path(path).read_text())
     except OSError as error:
         raise ContractError(f"claims {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ContractError(f"claims {path}: not UTF-8: {error}") from error
     except tomllib.TOMLDecodeError as error:
         raise ContractError(f"claims {path}: not TOML: {error}") from error
     for key in values:
         if key not in RECORDS:
             raise ContractError(f"claims {path}: unknown table {key!r}; allowed: {', '.join(f'[[{name}]]' for name in RECORDS)}")
+        if not isinstance(values[key], list):
+            raise ContractError(f"claims {path}: {key} = {values[key]!r}; allowed: tables, [[{key}]]")
     where = f"claims {path}"
     numbers, claims, sums = (
         tuple(read_record(record, one, where=where, prefix=f"{key}[{index}].") for index, one in enumerate(values.get(key, [])))

@@ -108,6 +108,7 @@ def test_the_papers_claims_name_what_they_need():
     [
         ("[[numbers]]\n", "unknown table 'numbers'"), ("[[number]]\nname = 1\n", r"number\[0\].name = 1 is int"),
         (numbers(a="fast"), "'fast' is not a number"), (numbers(a="1") * 2, "two of .* 'a'"), ("[[sum", "not TOML"),
+        ("claim = 5\n", "claim = 5; allowed: tables"),
         (numbers(a="1") + SUM.format("a", "exceed", "1", "false"), "'exceed' is not one of 'equal'"),
     ],
 )  # fmt: skip
@@ -116,6 +117,12 @@ def test_bad_files_are_named(tmp_path, capsys, text, says):
         list(check(claims(tmp_path, text)))
     assert main(["claims", "check", str(tmp_path / "claims.toml")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path, capsys):
+    (tmp_path / "claims.toml").write_bytes(b"\xff\xfe")
+    assert main(["claims", "check", str(tmp_path / "claims.toml")]) == 2
+    assert "not UTF-8" in capsys.readouterr().err
 
 
 def test_the_command_shows_the_arithmetic(tmp_path, capsys):

@@ -17,6 +17,8 @@ NAME = "gate.json"
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.out and options.out.is_file():
+        raise ContractError(f"--out {options.out}: a file; a folder is needed")
     result = run_gate(read_claims(options.claims), given_of(options))
     text = canonical_json(result.to_json())
     if options.out:

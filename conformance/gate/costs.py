@@ -1,6 +1,5 @@
 """What an hour of a claim's machines costs: from prices.toml, each price with a source and a date, or no dollars at all."""
 
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -43,7 +42,7 @@ def open_prices(path: Path = PRICES) -> Prices:
         raise ContractError(f"prices {path}: no such file")
     try:
         return Prices(read_prices(path))
-    except (ContractError, tomllib.TOMLDecodeError) as error:
+    except ContractError as error:
         return Prices({}, f"prices: {error}")
 
 

@@ -118,11 +118,17 @@ def _sweeps(swept: Sequence[Measurements], proofs: Sequence[Proof]) -> Sweeps | 
 
 
 def _ledger(given: Given) -> Ledger | None:
+    path = ledger_path(given)
+    return read_ledger(path) if path else None
+
+
+def ledger_path(given: Given) -> Path | None:
+    """As named, or beside the measurements."""
     beside = sorted({path.resolve().parent / LEDGER for path in given.measurements})
     found = [given.tuning] if given.tuning else [path for path in beside if path.is_file()]
     if len(found) > 1:
         raise ContractError(f"tuning: {found[0]} and {found[1]} both lie beside measurements: name one with --tuning")
-    return read_ledger(found[0]) if found else None
+    return found[0] if found else None
 
 
 def _trained(one: TrainingMeasurements) -> Measured:

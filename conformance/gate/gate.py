@@ -11,7 +11,7 @@ from conformance.gate.proof import CLAIMED, claim_reasons, enough, proof_of
 from conformance.gate.results import ClaimResult, ClaimVerdict, GateResult
 from conformance.gate.totals import total_cost
 from conformance.gate.training import mfu_reasons
-from conformance.gate.tuning import ledger_reasons, measured_reasons
+from conformance.gate.tuning import ledger_reasons, measured_reasons, served_reasons
 from conformance.gate.values import SERVING, TRAINING, Values, orientation_problem
 from conformance.statistics import CONFIDENCE, Ratio, ratio_of_means
 
@@ -62,8 +62,15 @@ def _values(claim: Claim, evidence: Evidence) -> Values:
         machines = {stack: one.manifest.subject.machine for stack, one in sweeps.by_stack.items()} if sweeps else {}
         return total_cost(claim, evidence.trainings, machines, sweeps.reasons if sweeps else (), evidence.prices)
     if claim.metric in SERVING:
-        return evidence.sweeps.values(claim, evidence.prices) if evidence.sweeps else Values(reasons=("no sweep was given",))
+        return _served(claim, evidence)
     return Values(reasons=(NO_EVALUATION,))
+
+
+def _served(claim: Claim, evidence: Evidence) -> Values:
+    if not evidence.sweeps:
+        return Values(reasons=("no sweep was given",))
+    values = evidence.sweeps.values(claim, evidence.prices)
+    return values if values.reasons else values.withheld(*served_reasons(evidence.ledger, evidence.sweeps.best_rates()))
 
 
 def _level_reasons(claim: Claim, evidence: Evidence) -> Iterator[str]:

@@ -15,7 +15,7 @@ from conformance.gate import lock
 from conformance.gate.costs import Prices, open_prices
 from conformance.gate.evidence import open_measurements
 from conformance.gate.gate import margin_of
-from conformance.gate.launches import LEAST
+from conformance.gate.launches import LEAST, MOST_WARM_UP
 from conformance.gate.pilot import Spread, serving_spread, training_spread
 from conformance.statistics import CONFIDENCE, POWER, detectable_ratio, power_of_ratio
 from conformance.summary import ALL_PASS, CHECK_FAILED
@@ -96,7 +96,7 @@ def _choice(spreads: Sequence[Spread], question: Question, prices: Prices, runs:
 
 def _counts(warm_up: int, most: int) -> Iterator[int]:
     """Rising, up to all that there are."""
-    count = warm_up + 5.0
+    count = max(warm_up + 5.0, warm_up / MOST_WARM_UP)  # the gate takes no longer warm-up
     while count < most:
         yield round(count)
         count *= RISE

@@ -25,7 +25,7 @@ def highest_rate(claim: Claim, cells: Sequence[tuple[CellSummary, CellSummary]])
     what it missed, and the other way round.
     """
     sides = [(stack, one) for pair in cells for stack, one in zip(STACKS, pair, strict=True)]
-    reasons = [reason for stack, one in sides for reason in _reasons(stack, one, claim.percentile)]
+    reasons = [reason for stack, one in sides for reason in _reasons(stack, one, claim)]
     if not claim.slo_ttft_ms and not claim.slo_tpot_ms:
         reasons.append("a highest rate needs a limit: slo_ttft_ms, slo_tpot_ms or both")
     if reasons:
@@ -58,15 +58,20 @@ def _keeps(claim: Claim, result: CellResult) -> bool:
     """A cell that was left out is beyond one that was saturated."""
     if result.left_out or result.saturated:
         return False
-    limits = {"ttft_ms": claim.slo_ttft_ms, "tpot_ms": claim.slo_tpot_ms}
-    return all(getattr(getattr(result.figures, name), claim.percentile) <= limit for name, limit in limits.items() if limit)
+    return all(getattr(getattr(result.figures, name), claim.percentile) <= limit for name, limit in _limited(claim).items())
 
 
-def _reasons(stack: str, summary: CellSummary, percentile: str) -> Iterator[str]:
+def _limited(claim: Claim) -> dict[str, float]:
+    """Figure -> its limit in ms."""
+    return {name: limit for name, limit in (("ttft_ms", claim.slo_ttft_ms), ("tpot_ms", claim.slo_tpot_ms)) if limit}
+
+
+def _reasons(stack: str, summary: CellSummary, claim: Claim) -> Iterator[str]:
     for result in summary.results:
         yield from (f"{stack}: {summary.cell.name}: start {result.replicate}: {check}" for check in open_checks(result.checks))
-        if not result.left_out and getattr(result.figures.ttft_ms, percentile) is None:
-            yield f"{stack}: {summary.cell.name}: too few requests for a {percentile}"
+        limited = () if result.left_out else _limited(claim)
+        none = [name for name in limited if getattr(getattr(result.figures, name), claim.percentile) is None]
+        yield from (f"{stack}: {summary.cell.name}: too few requests for a {claim.percentile} of {name}" for name in none)
 
 
 def _bounds(numerator: Held, denominator: Held) -> Ratio:

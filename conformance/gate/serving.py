@@ -18,7 +18,7 @@ from conformance.contract.serving.identity import merged_digests
 from conformance.gate.costs import Prices
 from conformance.gate.proof import Proof
 from conformance.gate.rates import highest_rate
-from conformance.gate.values import STACKS, Values
+from conformance.gate.values import STACKS, Values, quantity_problem
 from conformance.statistics import geometric_mean
 
 CELL = re.compile(r"(?P<input>\d+)(?: at (?P<rate>\d+(?:\.\d+)?)/s)?")
@@ -41,6 +41,8 @@ class Sweeps:
 
     def values(self, claim: Claim, prices: Prices) -> Values:
         """Of TTFT, TPOT or output tokens/s; or of dollars for a million output tokens."""
+        if problem := quantity_problem(claim):
+            return Values(reasons=(problem,))
         measured = self._measured(claim)
         if claim.metric != "cost_per_token" or measured.reasons:
             return measured
@@ -72,8 +74,8 @@ class Sweeps:
     def _peak(self, cells: Sequence[CellComparison], metric: Metric) -> Values:
         """Each side at its own best level; every level must be valid on both, or the best one of a side might be the one left out."""
         named = [(cell.a.cell.name, [*_withheld(cell, metric), *self._not_measured(cell)]) for cell in cells]
-        reasons = tuple(f"{name}: {reason}" for name, found in named for reason in found)
-        if reasons:
+        reasons = [f"{name}: {reason}" for name, found in named for reason in found]
+        if reasons := (*self.comparison.general, *reasons):  # a level that one side has not is among the general ones
             return Values(unit=metric.unit, reasons=reasons)
         sides = zip(*((cell.a, cell.b) for cell in cells), strict=True)
         best = [max(side, key=lambda one: geometric_mean(one.values(metric)).value) for side in sides]
@@ -85,7 +87,16 @@ class Sweeps:
         missing = [f"{cell.a.cell.name}: {reason}" for cell in cells for reason in self._not_measured(cell)]
         others = [f"{cell.a.cell.name}: other requests were sent to the two sides" for cell in cells if cell.a.digest != cell.b.digest]
         pairs = sorted(((cell.a, cell.b) for cell in cells), key=lambda pair: pair[0].cell.level)
-        return highest_rate(claim, pairs).withheld(*self.comparison.general, *missing, *others, *self._few_starts(pairs[0]))
+        if reasons := (*self.comparison.general, *missing, *others, *self._few_starts(pairs[0])):
+            return Values(unit="requests/s", reasons=reasons)
+        return highest_rate(claim, pairs)
+
+    def best_rates(self) -> dict[str, float]:
+        """Output tokens/s of each side at its best cell, by geometric mean over starts; 0 where no cell has any."""
+        sides = {"reference": [cell.a for cell in self.comparison.cells], "port": [cell.b for cell in self.comparison.cells]}
+        rates = {stack: [one.values(OUTPUT_RATE) for one in cells] for stack, cells in sides.items()}
+        means = {stack: [geometric_mean(one).value for one in found if one and min(one) > 0] for stack, found in rates.items()}
+        return {stack: max(found, default=0.0) for stack, found in means.items()}
 
     def _few_starts(self, lowest: tuple[CellSummary, CellSummary]) -> Iterator[str]:
         """Of the lowest rate, which no start leaves out."""

@@ -173,7 +173,8 @@ WAYS = {
     "a lock younger than the data": (lock(LATE), {}, "the lock is younger than the data"),
     "a lock that was edited": (replace(LOCK, margin="3%"), {"margin": "3%"}, "plan: edited after it was locked"),
     "a lock edited and digested again": ("other", {}, "measured for plan"),
-    "more launches planned": (lock(replace(LOCK, training=locks.Training(9, 51))), {}, "5 launches; the plan says at least 9"),
+    "more launches planned": (lock(replace(LOCK, training=locks.Training(9, 51))), {}, "5 launches; the plan says 9, no fewer"),
+    "launches added until it holds": (lock(replace(LOCK, training=locks.Training(4, 51))), {}, "5 launches; the plan says 4, no fewer"),
     "more steps planned": (lock(replace(LOCK, training=locks.Training(5, 52))), {}, "51 steps; the plan says at least 52"),
     "nothing of training planned": (lock(replace(LOCK, training=None)), {}, "the plan has no [training]"),
     "not within": (LOCK, {"stated": "2.05"}, "not shown equal"),
@@ -212,5 +213,5 @@ def test_a_sweep_is_held_to_the_lock_too(stage):
     stage.folder, stage.lock = stage.folder / "again", lock(replace(LOCK, serving=locks.Serving(4, 41)))
     stage.folder.mkdir()
     reasons = stage.judge().reasons
-    assert any("3 starts; the plan says at least 4" in reason for reason in reasons)
+    assert any("3 starts; the plan says 4, no fewer" in reason for reason in reasons)
     assert any("40 requests; the plan says at least 41" in reason for reason in reasons)

@@ -17,7 +17,7 @@ from conformance.gate.changes import (
     withheld,
     written,
 )
-from conformance.gate.synthetic import LEDGER, PEAK, TIME, TTFT, edit_json
+from conformance.gate.synthetic import LEDGER, PEAK, TIME, TTFT, edit_json, tuned
 from conformance.gate.tuning import Job
 
 SERVING = {
@@ -49,6 +49,16 @@ SERVING = {
     ),
     "a machine without a bound": (sweep(machine=""), "port: start 1: NOT PROVEN: speed of light"),
     "a server not tuned": (ledger(serving=Job(None, LEDGER.serving.port)), "serving of the reference: the ledger has no [serving]"),
+    "a server tuned for more": (
+        ledger(serving=Job(LEDGER.serving.reference, tuned(1e6, "output_tokens_per_s"))), "one side untuned: the port's server gives ",
+    ),
+    "the worst level called the peak": (claims(quantity="peak", cell="32"), "ttft_ms has no peak; allowed: output_tokens_per_s"),
+    "a rate in dollars": (
+        claims(metric="cost_per_token", quantity="highest_rate", cell="32", slo_ttft_ms=50.0), "cost_per_token has no highest rate",
+    ),
+    "the other side's rate, called a latency": (
+        claims(quantity="highest_rate", cell="32", stated="1.5", slo_ttft_ms=50.0), "inverted ratio: ttft_ms, reference / port",
+    ),
     "a start dropped": (
         written(lambda path: edit_json(path / "manifest.json", replicates=4), "serving"), "port: 4 starts planned, 3 measured: start 4",
     ),
@@ -78,6 +88,13 @@ def test_a_peak_with_one_invalid_level_does_not_get_past(stage):
     """The level that fails might have been a side's best."""
     stage.serving["reference"] = {"change_run": lambda run: replace(run, loop_lags_ns=(9_000_000,) * 100)}
     withheld(stage, PEAK, lambda stage: None, "closed-2-in32-out8-fixed: reference: start 1: FAIL: client kept up")
+
+
+def test_a_peak_without_the_level_at_which_a_side_loses_does_not_get_past(stage):
+    """The reference was measured at four requests under way too, the port at two alone."""
+    more = CELLS.replace('"LENGTH"', '"fixed"').replace("levels = [2]", "levels = [2, 4]")
+    stage.serving["reference"] = {"cells": more}
+    withheld(stage, PEAK, lambda stage: None, "cell closed-4-in32-out8-fixed is in one sweep only")
 
 
 # The claimed devices

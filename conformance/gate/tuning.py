@@ -99,6 +99,17 @@ def _problems(job: str, side: Side | None) -> Iterator[str]:
         yield f"chosen = {side.chosen!r}, but {side.best.settings!r} was better"
 
 
+def served_reasons(ledger: Ledger | None, measured: dict[str, float]) -> Iterator[str]:
+    """`measured`: output tokens/s by stack at its best cell, which the tuned server's must reach: else another one was measured."""
+    for stack, rate in measured.items():
+        side = ledger and getattr(ledger.serving, stack)
+        if side and side.tried and rate < (1 - SHIFT) * side.best.output_tokens_per_s:
+            yield (
+                f"one side untuned: the {stack}'s server gives {rate:.4g} output tokens/s at best, the tuned one gave "
+                f"{side.best.output_tokens_per_s:.4g} ({SHIFT:.0%} less is allowed): another setting was measured"
+            )
+
+
 def measured_reasons(ledger: Ledger | None, measured_ms: dict[str, float]) -> Iterator[str]:
     """`measured_ms`: step time by stack. A side that ran in another setting than its chosen one was not tuned for what was timed."""
     for stack, step_ms in measured_ms.items():

@@ -8,6 +8,7 @@ from conformance.statistics import Ratio
 
 STACKS = ("reference", "port")
 LOWER_IS_BETTER = ("training_time", "training_cost", "ttft_ms", "tpot_ms", "cost_per_token", "total_cost")
+RATES = ("output_tokens_per_s", "cost_per_token")  # what a peak is of
 TRAINING, SERVING = ("training_time", "training_cost"), ("ttft_ms", "tpot_ms", "output_tokens_per_s", "cost_per_token")
 
 
@@ -40,6 +41,15 @@ class Values:
                 yield f"{stack}: {wrong[0]:g} {self.unit} has no ratio: it must be above 0 and finite"
 
 
+def quantity_problem(claim: Claim) -> str:
+    """A quantity that the metric does not have; empty: it has."""
+    if claim.quantity == "peak" and claim.metric not in RATES:
+        return f"{claim.metric} has no peak; allowed: {', '.join(RATES)}"
+    if claim.quantity == "highest_rate" and claim.metric == "cost_per_token":
+        return "cost_per_token has no highest rate: a rate has no dollars"
+    return ""
+
+
 def orientation_problem(claim: Claim) -> str:
     """Who is ahead by a ratio of this metric, against who is said to be: of what is better when it is less, the winner divides."""
     stated = float(claim.stated.replace(",", ""))
@@ -47,7 +57,7 @@ def orientation_problem(claim: Claim) -> str:
     if not numerator_is_larger and not (claim.kind == "at_most" and stated < 1):
         return ""  # says of nobody that he is ahead
     larger, smaller = (claim.numerator, claim.denominator) if numerator_is_larger else (claim.denominator, claim.numerator)
-    less_is_better = claim.metric in LOWER_IS_BETTER
+    less_is_better = claim.metric in LOWER_IS_BETTER and claim.quantity != "highest_rate"  # which is in requests/s, whatever limits it
     ahead = smaller if less_is_better else larger
     if ahead == claim.winner:
         return ""

@@ -67,18 +67,22 @@ def check(folder: Path, progress: Progress) -> Outcome:
         if not (folder / name).is_file():
             raise ContractError(f"package {folder}: {name} was too large to be packed: put the file there (sha256 {digest})")
     files = tuple(changed_files(folder, manifest))
-    known = read_stated(folder / STATED) if (folder / STATED).is_file() else {}
+    try:
+        known, unread = read_stated(folder / STATED) if (folder / STATED).is_file() else {}, ()
+    except ContractError as error:  # edited: its digest tells so too
+        known, unread = {}, (str(error).replace(f"{folder}/", ""),)
     progress(f"{len(known):,} values")
     try:
         contents = contents_of(folder)
     except ContractError as error:
         reason = f"nothing could be computed again: {str(error).replace(f'{folder}/', '')}"
-        return Outcome(len(known), tuple(Difference(name, value, ABSENT) for name, value in known.items()), files, (reason,), ())
+        lost = tuple(Difference(name, value, ABSENT) for name, value in known.items())
+        return Outcome(len(known), lost, files, (*unread, reason), ())
     again = stated(contents.facts)
     names = dict.fromkeys([*known, *again])
     found = (Difference(name, known.get(name, ABSENT), again.get(name, ABSENT)) for name in names)
     differences = tuple(one for one in found if differs(one.stated, one.again))
-    return Outcome(len(names), differences, files, tuple(_other(folder, contents)), tuple(_notes(manifest)))
+    return Outcome(len(names), differences, files, (*unread, *_other(folder, contents)), tuple(_notes(manifest)))
 
 
 def lines(outcome: Outcome) -> Iterator[str]:
@@ -122,7 +126,7 @@ def _other(folder: Path, contents: Contents) -> Iterator[str]:
     again = forms.page(contents.inputs, likely_causes, contents.facts, NO_DRAWINGS)
     written = {forms.NAME: again, forms.ONE_PAGE: forms.one_page(contents.facts), forms.MARKDOWN: forms.markdown(contents.facts)}
     for name, text in written.items():
-        if not (folder / name).is_file() or FIGURE.sub("", (folder / name).read_text(encoding="utf-8")) != text:
+        if not (folder / name).is_file() or FIGURE.sub("", (folder / name).read_text(encoding="utf-8", errors="replace")) != text:
             yield f"{name}: its text is not what the values give"
 
 

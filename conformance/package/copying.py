@@ -6,7 +6,7 @@ from pathlib import Path
 from conformance.contract.errors import ContractError
 from conformance.contract.recipe import Recipe, load_recipe
 from conformance.contract.recipe_writer import write_recipe
-from conformance.gate.evidence import Given
+from conformance.gate.evidence import Given, ledger_path
 from conformance.gate.proof import Files
 from conformance.gate.tuning import NAME as TUNING
 from conformance.package.layout import CERTIFICATES, CHECKPOINT, CLAIMS, MEASUREMENTS, PAIRS, PLAN, PRICES, RECIPE, SIDES
@@ -24,7 +24,7 @@ def copy_given(given: Given, claims: Path | None, folder: Path) -> list[Path]:
         copy_tree(path, folder / MEASUREMENTS / f"{number:02d}-{path.resolve().name}")
     for number, path in enumerate(given.certificates, 1):
         copy_file(path, folder / CERTIFICATES / f"{number:02d}.json")
-    for path, name in ((claims, CLAIMS), (given.prices, PRICES), (given.tuning, TUNING), (given.plan, PLAN)):
+    for path, name in ((claims, CLAIMS), (given.prices, PRICES), (ledger_path(given), TUNING), (given.plan, PLAN)):
         if path:
             copy_file(path, folder / name)
     return left_out

@@ -49,7 +49,7 @@ def write_stated(path: Path, values: dict[str, Leaf]) -> None:
 def read_stated(path: Path) -> dict[str, Leaf]:
     """Refuses what it does not write: a line that is no JSON, or a name that comes twice."""
     found: dict[str, Leaf] = {}
-    for number, text in enumerate(path.read_text().splitlines(), 1):
+    for number, text in enumerate(path.read_text(errors="replace").splitlines(), 1):
         try:
             line = json.loads(text)
             name, value = line["name"], line["value"]

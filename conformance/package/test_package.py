@@ -23,6 +23,7 @@ from conformance.package import copying
 from conformance.package.build import build
 from conformance.package.check import Difference, changed_files, check, lines
 from conformance.package.conftest import write
+from conformance.package.copying import copy_given
 from conformance.package.layout import MANIFEST, STATED, read_manifest
 from conformance.package.stated import differs, read_stated, stated, write_stated
 
@@ -179,6 +180,24 @@ def test_weights_that_are_too_large_are_left_out_and_named(scene, tmp_path, monk
     (package / weights[0]).unlink()
     (package / weights[0]).write_bytes(b"x")
     assert f"{weights[0]}: not the file that was left out (sha256 differs)" in changed_files(package, read_manifest(package))
+
+
+def test_the_ledger_beside_the_measurements_is_packed(scene, tmp_path):
+    """The gate finds it there without --tuning, so a package that lacks it would withhold what the gate lets through."""
+    given, claims = scene
+    copy_given(dataclasses.replace(given, pairs=(), tuning=None), claims, tmp_path)
+    assert (tmp_path / "tuning.toml").read_bytes() == given.tuning.read_bytes()
+
+
+def test_pages_and_values_that_are_no_text_differ(package, capsys):
+    """The digest tells so first; nothing ends in a traceback."""
+    for name in ("report.md", "stated.jsonl"):
+        (package / name).unlink()
+        (package / name).write_bytes(b"\xff")
+    assert main(["check", str(package)]) == 1
+    out = capsys.readouterr().out
+    assert "report.md: not the file that was packed" in out
+    assert "not a stated value" in out
 
 
 def test_what_cannot_be_packed_is_refused_and_leaves_nothing(scene, tmp_path):

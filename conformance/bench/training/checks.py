@@ -20,6 +20,7 @@ from conformance.statistics import equivalence
 from conformance.tolerances import Tolerance, read_tolerances
 from conformance.trajectories import bf16_limit, deviation, differences, envelope_limit, margin_of, runs, series
 
+CLOCK = "clock"  # without it times have no meaning
 CURVES = {"loss": "loss", "grad_norm": "gradient_norm"}  # the bundle's name -> the timed step's
 DIGESTS = ("recipe_sha256", "plan_sha256", "rows_sha256", "checkpoint_sha256")
 SHOWN = 3  # problems that a check names
@@ -34,7 +35,7 @@ def timed_is_recipe(
     steps_of = {launch: measurements.steps(launch.number) for launch in measurements.whole}
     return (
         _digests(measurements, plan, reference),
-        _check("clock", chain.from_iterable(_named(launch, time_problems(launch, steps)) for launch, steps in steps_of.items())),
+        _check(CLOCK, chain.from_iterable(_named(launch, time_problems(launch, steps)) for launch, steps in steps_of.items())),
         _check("steps", _step_problems(measurements, steps_of)),
         _check("rows and tokens", _each(steps_of, plan, _row_problems)),
         _check("learning rate", _each(steps_of, plan, _rate_problems)),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from conformance.bench.prices import Price, read_prices
 from conformance.bench.speed_of_light import Machine, read_machine
-from conformance.bench.training.checks import timed_is_recipe
+from conformance.bench.training.checks import CLOCK, timed_is_recipe
 from conformance.bench.training.figures import figures_of
 from conformance.bench.training.folder import TrainingFolder, new_manifest
 from conformance.bench.training.launcher import Launcher, launch_command, overview
@@ -74,8 +74,9 @@ def _print(measurements: TrainingMeasurements, plan: Plan, options: argparse.Nam
     name = measurements.manifest.machine or options.machine
     reference = _reference(options)
     target = options.target_loss or _target(reference, measurements)
-    figures = figures_of(measurements, _machine(name), target)
     checks = timed_is_recipe(measurements, plan, reference)
+    untrue = any(one.name == CLOCK and one.verdict is Verdict.FAIL for one in checks)
+    figures = () if untrue else figures_of(measurements, _machine(name), target)
     _say(measurement_lines(measurements, figures, checks, target, _price(name)))
     if any(one.verdict is Verdict.FAIL for one in checks) or any(launch.outcome == FAILED for launch in measurements.launches):
         return CHECK_FAILED

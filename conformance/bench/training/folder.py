@@ -76,11 +76,11 @@ class TrainingFolder(TrainingMeasurements):
         partial, target = self.partial(launch.number), self.path / folder_name(launch.number)
         _write(partial / LAUNCH, launch)
         (partial / STEPS).touch()
-        for path in partial.iterdir():
-            if path.name not in (LAUNCH, STEPS):
-                path.unlink()
         if facts and not self.manifest.stack_code_sha256:
             self._save(**described(facts))
+        for path in partial.iterdir():  # a stack may leave what it likes, such as a profile
+            if path.name not in (LAUNCH, STEPS):
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         partial.rename(target)
         self._save(files=self.manifest.files | digests_below(self.path, *files_of(target)))
 
