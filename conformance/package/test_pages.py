@@ -137,6 +137,12 @@ def test_an_advantage_is_what_the_gate_lets_through(served, scene):
     assert all(one.ratio is None and any("no bundles were given" in reason for reason in one.reasons) for one in unproven)
 
 
+def test_every_training_figure_has_its_unit(packed):
+    page = (packed / "report.html").read_text()
+    for row in ("step, median, ms", "step, mean, ms", "tokens, 1/s", "whole launch, s"):
+        assert f'<th scope="row">{row}</th>' in page
+
+
 def test_failed_launches_are_named_and_never_averaged(plan, tmp_path):
     """A slow launch that failed is told with its reason; the mean is that of the others."""
 
