@@ -16,6 +16,7 @@ from conformance.contract.digest import canonical_json, sha256_file, sha256_json
 from conformance.contract.errors import ContractError
 from conformance.contract.levels import Level, level_for
 from conformance.contract.recipe import Recipe
+from conformance.contract.whole_text import write_text
 from conformance.findings import Finding, Verdict
 from conformance.pair import Pair, check_pair
 from conformance.tolerances import FILE as TOLERANCES
@@ -68,9 +69,7 @@ def write_certificate(folder: Path, result: Certificate | Refusal) -> Path | Non
     path.unlink(missing_ok=True)
     if isinstance(result, Refusal):
         return None
-    partial = path.with_name(f".{NAME}.partial")
-    partial.write_text(canonical_json(result.values) + "\n")
-    return partial.rename(path)
+    return write_text(path, canonical_json(result.values) + "\n")
 
 
 def read_certificate(path: Path) -> dict:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from conformance.contract.digest import canonical_json
 from conformance.contract.schema import RUNGS
+from conformance.contract.whole_text import write_text
 
 
 class Verdict(StrEnum):
@@ -92,9 +93,7 @@ def rung_verdicts(findings: Iterable[Finding]) -> dict[str, Verdict]:
 
 def write_findings(path: Path, findings: Iterable[Finding]) -> None:
     """JSON Lines, one finding a line, written beside and renamed."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text("".join(canonical_json(dataclasses.asdict(finding)) + "\n" for finding in findings))
-    partial.rename(path)
+    write_text(path, "".join(canonical_json(dataclasses.asdict(finding)) + "\n" for finding in findings))
 
 
 def read_findings(path: Path) -> list[Finding]:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
+from conformance.contract.whole_text import write_text
 from conformance.matching import Signature, Traits
 
 FILE = Path(__file__).parent / "faults" / "signatures.json"
@@ -26,9 +27,7 @@ def recipe_of_signatures(path: Path = FILE) -> str:
 def write_signatures(path: Path, recipe: str, signatures: Mapping[str, Signature]) -> None:
     """A line a fault, written beside and renamed."""
     lines = (f"{json.dumps(fault)}: {json.dumps(_plain(signature))}" for fault, signature in signatures.items())
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(f'{{"recipe": {json.dumps(recipe)},\n"faults": {{\n' + ",\n".join(lines) + "\n}}\n")
-    partial.rename(path)
+    write_text(path, f'{{"recipe": {json.dumps(recipe)},\n"faults": {{\n' + ",\n".join(lines) + "\n}}\n")
 
 
 def _read(path: Path) -> dict:

@@ -9,6 +9,7 @@ from typing import TypeVar
 from conformance.contract.digest import canonical_json, sha256_file
 from conformance.contract.errors import ContractError
 from conformance.contract.toml_records import read_record
+from conformance.contract.whole_text import write_text
 
 MANIFEST, LOGS = "manifest.json", "logs"
 Record = TypeVar("Record")
@@ -79,9 +80,3 @@ def given(value):
         fields = [(one.name, getattr(value, one.name), one.default) for one in dataclasses.fields(value)]
         return {name: given(here) for name, here, default in fields if here is not None and here != default}
     return [given(one) for one in value] if isinstance(value, tuple) else value
-
-
-def write_text(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text)
-    partial.rename(path)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from conformance.bench.bundle_files import MANIFEST, digests_below, files_of, write_json, write_text
+from conformance.bench.bundle_files import MANIFEST, digests_below, files_of, write_json
 from conformance.bench.cells import Cell
 from conformance.bench.files import write_run
 from conformance.bench.load import Load, Measurement, Target
@@ -27,6 +27,7 @@ from conformance.bench.measurements import (
 )
 from conformance.contract.digest import canonical_json, sha256_tree
 from conformance.contract.errors import ContractError
+from conformance.contract.whole_text import write_text
 
 
 class SweepFolder(Measurements):

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from conformance.bench.bundle_files import MANIFEST, digests_below, files_of, write_text
+from conformance.bench.bundle_files import MANIFEST, digests_below, files_of
 from conformance.bench.training.measurements import TrainingMeasurements
 from conformance.bench.training.records import KIND, LAUNCH, OK, RECIPE, VERSION, Launch, Manifest, folder_name
 from conformance.contract.digest import canonical_json
 from conformance.contract.plan import Plan
 from conformance.contract.recipe_writer import write_recipe
 from conformance.contract.timed_steps import STEPS, TimedStep, planned_step
+from conformance.contract.whole_text import write_text
 
 MS, ORIGIN_NS = 1_000_000, 10**12
 CHECKPOINT = {"model.safetensors": "0" * 64}

@@ -3,10 +3,10 @@
 import argparse
 from pathlib import Path
 
-from conformance.bench.bundle_files import write_text
 from conformance.claims.claims_file import read_claims
 from conformance.contract.digest import canonical_json
 from conformance.contract.errors import ContractError
+from conformance.contract.whole_text import write_text
 from conformance.gate.evidence import Given
 from conformance.gate.gate import run_gate
 from conformance.gate.proof import Files

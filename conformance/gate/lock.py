@@ -11,6 +11,7 @@ from pathlib import Path
 from conformance.contract.digest import sha256_json
 from conformance.contract.errors import ContractError
 from conformance.contract.toml_records import read_record
+from conformance.contract.whole_text import write_text
 
 VERSION = 1
 RUNS = ("launches", "starts")  # as many as planned: who adds one until the bound passes has not one chance in twenty to be wrong
@@ -74,9 +75,7 @@ def write_lock(path: Path, locked: Lock) -> Path:
     for name, table in tables.items():
         lines += ["", f"[{name}]", *(_line(*item) for item in table.items())]
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text("\n".join(lines) + "\n")
-    return partial.rename(path)
+    return write_text(path, "\n".join(lines) + "\n")
 
 
 def _line(name: str, value: object) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from conformance.causes import Cause
+from conformance.contract.whole_text import write_text
 from conformance.findings import Finding, Verdict
 from conformance.recipe_diff import plan_or_problem
 from conformance.report import escapes
@@ -94,11 +95,8 @@ def _environment(**options) -> Environment:
 
 
 def _write(path: Path, text: str) -> Path:
-    """Beside, and renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    return partial.rename(path)
+    return write_text(path, text)
 
 
 def measure(value: float | None) -> str:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import conformance
-from conformance.bench.bundle_files import MANIFEST, digests_below, files_of, read_json, write_text
+from conformance.bench.bundle_files import MANIFEST, digests_below, files_of, read_json
 from conformance.bench.training.flops import step_flop
 from conformance.bench.training.measurements import TrainingMeasurements, read_manifest, read_steps
 from conformance.bench.training.records import INTERRUPTED, KIND, LAUNCH, RECIPE, VERSION, Launch, Manifest, folder_name
@@ -19,6 +19,7 @@ from conformance.contract.plan import Plan
 from conformance.contract.recipe_writer import write_recipe
 from conformance.contract.timed_steps import STACK, STEPS, StackFacts, now_ns
 from conformance.contract.toml_records import read_record
+from conformance.contract.whole_text import write_text
 
 VARIABLES = (
     "OMP_NUM_THREADS", "XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_PLATFORMS", "JAX_COMPILATION_CACHE_DIR", "CUDA_VISIBLE_DEVICES",

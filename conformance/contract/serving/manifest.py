@@ -1,7 +1,6 @@
 """What was served: every setting and flag, digests of the weights, and what the server says of itself; two of them compared."""
 
 import json
-import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +11,7 @@ from conformance.contract.errors import ContractError
 from conformance.contract.serving.api import Api
 from conformance.contract.serving.launch import Launch
 from conformance.contract.serving.settings import Settings
+from conformance.contract.whole_text import write_text
 
 VERSION = 1
 # These decide which numbers come out or how requests share the device: two servers that are compared have them in common.
@@ -65,9 +65,7 @@ def read_back(api: Api) -> dict:
 
 
 def write_manifest(path: Path, manifest: dict) -> None:
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    partial.write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n")
-    partial.rename(path)
+    write_text(path, json.dumps(manifest, indent=2, sort_keys=True) + "\n")
 
 
 def read_manifest(path: Path) -> dict:
