@@ -7,8 +7,9 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from conformance.contract.bundle import MANIFEST
 from conformance.contract.errors import ContractError
@@ -22,22 +23,31 @@ ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
 }
+PROGRAMS = "JAX_COMPILATION_CACHE_DIR"
 POLL_S = 0.05
 READ_S = 5.0  # a child of the command may hold its stderr open for longer than it lives
 LAST_LINES = 5  # of a command's stderr: the end of a traceback
 
 
 class Child:
-    """A process to be; `shown` is its command as errors show it. With `quotes`, errors end with its last lines of stderr."""
+    """A process to be; `shown` is its command as errors show it. With `quotes`, errors end with its last lines of stderr.
 
-    def __init__(self, label: str, shown: str, argv: list[str], *, folder: Path | None = None, quotes: bool = False):
+    `environment`: what it has beside ours, unless the user says otherwise.
+    """
+
+    def __init__(
+        self, label: str, shown: str, argv: list[str], *, folder: Path | None = None, quotes: bool = False,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ):  # fmt: skip
         self.label, self.shown, self.argv, self.folder, self.quotes = label, shown, argv, folder, quotes
+        self._environment = ENVIRONMENT | environment
         self._last: deque[str] = deque(maxlen=LAST_LINES)
 
     def start(self) -> None:
         streams = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE if self.quotes else None}
+        environment = self._environment | os.environ
         try:
-            self._process = subprocess.Popen(self.argv, env=ENVIRONMENT | os.environ, cwd=self.folder, errors="replace", **streams)
+            self._process = subprocess.Popen(self.argv, env=environment, cwd=self.folder, errors="replace", **streams)
         except OSError as error:
             raise ContractError(f"{self.label}: `{self.shown}` cannot be started: {error}") from error
         self._reader = threading.Thread(target=self._pass_on, daemon=True)
@@ -74,9 +84,10 @@ class Child:
         self._reader.join(READ_S)
 
 
-def stack_child(label: str, command: list[str], *, quotes: bool = False) -> Child:
-    """`python -m COMMAND`: one of our stacks."""
-    return Child(label, f"python -m {' '.join(command)}", [sys.executable, "-m", *command], quotes=quotes)
+def stack_child(label: str, command: list[str], *, quotes: bool = False, programs: Path | None = None) -> Child:
+    """`python -m COMMAND`: one of our stacks. `programs`: a folder where JAX finds what another process has compiled."""
+    environment = {PROGRAMS: str(programs.resolve())} if programs else {}
+    return Child(label, f"python -m {' '.join(command)}", [sys.executable, "-m", *command], quotes=quotes, environment=environment)
 
 
 def command_child(label: str, command: str, arguments: list[str], folder: Path | None) -> Child:
@@ -90,15 +101,18 @@ def command_child(label: str, command: str, arguments: list[str], folder: Path |
     return Child(label, shlex.join([*words, *arguments]), [*words, *arguments], folder=folder, quotes=True)
 
 
-def run_all(children: Iterable[Child]) -> None:
-    """Runs all at the same time; the first failure or Ctrl-C stops the others."""
-    running: list[Child] = []
+def run_all(children: Iterable[Child], at_once: int | None = None) -> None:
+    """Runs all in their order, at most `at_once` at the same time (None: all); the first failure or Ctrl-C stops the others."""
+    waiting, running = deque(children), []
     try:
-        for child in children:
-            child.start()
-            running.append(child)
-        while not all([child.has_ended() for child in running]):
+        while waiting or running:
+            while waiting and (at_once is None or len(running) < at_once):
+                waiting[0].start()
+                running.append(waiting.popleft())
             time.sleep(POLL_S)
+            for ended in [child for child in running if child.has_ended()]:
+                ended.stop()
+                running.remove(ended)
     finally:
         for child in running:
             child.stop()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from conformance.children import check_written, command_child, run_all, stack_child
+from conformance.children import Child, check_written, command_child, run_all, stack_child
 from conformance.contract.bundle import MANIFEST, Bundle
 from conformance.contract.digest import sha256_file
 from conformance.contract.errors import ContractError
@@ -110,19 +110,26 @@ def _record(recipe: Recipe, folder: Path, paths: dict[str, Path], commands: Comm
 
 def record_stacks(recipe_file: Path, paths: dict[str, Path], rungs: Sequence[str] = (), commands: Commands = OURS) -> None:
     """Records the stacks of `paths` side by side, each into its path; `rungs` none: all. A stack with a command is that command."""
-    for path in paths.values():
-        shutil.rmtree(path, ignore_errors=True)
+    children = recorders(recipe_file, paths, rungs, commands)
+    run_all(children.values())
+    for stack in set(commands.by_stack) & set(paths):
+        check_written(children[stack], paths[stack], stack)
+
+
+def recorders(
+    recipe_file: Path, paths: dict[str, Path], rungs: Sequence[str] = (), commands: Commands = OURS, programs: Path | None = None
+) -> dict[str, Child]:
+    """By stack: what will record it, as `record_stacks` does. What lies in its path is removed. `programs`: as of `stack_child`."""
     chosen = ["--rungs", ",".join(rungs)] if rungs else []
     children = {}
     for stack, path in paths.items():
+        shutil.rmtree(path, ignore_errors=True)
         arguments = ["--recipe", str(recipe_file.resolve()), "--out", str(path.resolve()), *chosen]
         if stack in commands.by_stack:
             children[stack] = command_child(stack, commands.by_stack[stack], arguments, commands.folder)
         else:
-            children[stack] = stack_child(stack, [MODULES[stack], "record", *arguments, *MORE[stack]])
-    run_all(children.values())
-    for stack in set(commands.by_stack) & set(paths):
-        check_written(children[stack], paths[stack], stack)
+            children[stack] = stack_child(stack, [MODULES[stack], "record", *arguments, *MORE[stack]], programs=programs)
+    return children
 
 
 def exchange_stacks(paths: dict[str, Path]) -> None:

@@ -1,14 +1,13 @@
 """Plants, records, judges: the clean pair once, the faults in long-lived recorders, then one outcome a fault."""
 
 import dataclasses
-from collections.abc import Iterable
 from pathlib import Path
 
-from conformance.children import run_all, stack_child
+from conformance.children import Child, run_all, stack_child
 from conformance.contract.errors import ContractError
 from conformance.contract.faults import RECORDERS, Fault, chosen, of_stack, read_faults
 from conformance.contract.recipe import load_recipe
-from conformance.faults.grounds import Ground, folder_of_ground, grounds
+from conformance.faults.grounds import Ground, folder_of_ground, grounds, programs_of
 from conformance.faults.judging import Outcome, alarms, judge_fault
 from conformance.faults.recordings import folder_of, forget, recordings_of
 from conformance.faults.serving.client import theatre
@@ -65,7 +64,7 @@ def _code(outcomes: list[Outcome], found: list[str]) -> int:
 def _of_the_ladder(options: Options, faults: tuple[Fault, ...]) -> tuple[list[Outcome], list[str]]:
     """(outcomes, false alarms) of those that are judged by the ladder's checks."""
     out, jobs, served = options.out, options.jobs, of_stack(faults, "server")
-    clean, missing = grounds(out, faults, options.seed), _why_not_served(options) if served else ""
+    clean, missing = grounds(out, faults, options.seed, jobs), _why_not_served(options) if served else ""
     if served and not missing and not options.recorded:
         clean[False] = dataclasses.replace(clean[False], pair=serve_clean(out, clean[False].pair))
     found = [alarm for ground in clean.values() for alarm in alarms(ground.pair, ground.given)]
@@ -101,9 +100,9 @@ def judged(fault: Fault, clean: dict[bool, Ground], out: Path, missing: str = ""
 def record(out: Path, faults: tuple[Fault, ...], jobs: int) -> None:
     """Each of the port's recorders takes its share of the faults, then those that use both cores: the reference's, meshes, servers."""
     together = {name: share for job in range(jobs) if (share := shares(faults, jobs).get(name := f"port {job}"))}
-    run_all(stack_child(name, _command(out, name, share)) for name, share in together.items())
+    run_all(_recorder(out, name, share) for name, share in together.items())
     apart = {name: share for name, share in shares(faults, jobs).items() if name not in together}
-    run_all(stack_child(name, _command(out, name, share)) for name, share in apart.items())
+    run_all(_recorder(out, name, share) for name, share in apart.items())
 
 
 def shares(faults: tuple[Fault, ...], jobs: int) -> dict[str, tuple[Fault, ...]]:
@@ -116,17 +115,16 @@ def shares(faults: tuple[Fault, ...], jobs: int) -> dict[str, tuple[Fault, ...]]
     return {name: share for name, share in found.items() if share}
 
 
-def _command(out: Path, name: str, share: Iterable[Fault]) -> list[str]:
-    """Of a recorder; what it recorded of these faults before is removed."""
-    share = tuple(share)
+def _recorder(out: Path, name: str, share: tuple[Fault, ...]) -> Child:
+    """What was recorded of these faults before is removed."""
     ids, recordings = ",".join(fault.id for fault in share), recordings_of(out, name)
     forget(out, share)
     stack, ground = name.split()[0], folder_of_ground(out, ON_MESHES in name)
     recipe = ["--recipe", str(ground / "recipe.toml"), "--out", str(recordings), "--ids", ids]
     if stack == "server":
-        return [SERVING, *recipe, "--bundle", str(ground / "port")]
+        return stack_child(name, [SERVING, *recipe, "--bundle", str(ground / "port")])
     peer = [str(ground / other) for other in MODULES if other != stack]
-    return [MODULES[stack], "faults", *recipe, "--peer", *peer]
+    return stack_child(name, [MODULES[stack], "faults", *recipe, "--peer", *peer], programs=programs_of(out))
 
 
 def a_third(faults: tuple[Fault, ...]) -> tuple[Fault, ...]:

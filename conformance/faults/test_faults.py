@@ -18,7 +18,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def clean(folder):
-    return grounds(folder, FAULTS)
+    return grounds(folder, FAULTS, jobs=JOBS)
 
 
 @pytest.fixture(scope="module")

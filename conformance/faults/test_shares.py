@@ -9,7 +9,7 @@ from conformance.contract.errors import ContractError
 from conformance.contract.faults import RECORDERS, REFUSALS, of_stack, read_faults
 from conformance.faults.grounds import folder_of_ground, needed
 from conformance.faults.recordings import folder_of, recordings_of
-from conformance.faults.run import _command, shares
+from conformance.faults.run import _recorder, shares
 
 FAULTS = of_stack(read_faults(), *RECORDERS, "server")  # the client's are judged where they are planted
 JOBS = 2
@@ -49,7 +49,7 @@ def test_recording_some_again_keeps_the_others(tmp_path):
         (recordings / fault.id).mkdir(parents=True)
     lines = [json.dumps({"id": fault.id, "rung": "logits", "error": "refused"}) + "\n" for fault in share[:2]]
     (recordings / REFUSALS).write_text("".join(lines))
-    _command(tmp_path, name, [again])
+    _recorder(tmp_path, name, (again,))
     assert folder_of(tmp_path, other) == recordings
     with pytest.raises(ContractError, match=f"{again.id} was not recorded"):
         folder_of(tmp_path, again)

@@ -15,7 +15,7 @@ from threading import Thread
 from conformance.contract.errors import ContractError
 from conformance.contract.faults import Fault, chosen, of_stack, read_faults
 from conformance.contract.progress import Speaker
-from conformance.faults.grounds import clean_pair, fixtures
+from conformance.faults.grounds import small_ground
 from conformance.faults.judging import Given, alarms
 from conformance.faults.peers import PARTS as PEERS_PARTS
 from conformance.faults.peers import PEERS
@@ -59,8 +59,8 @@ def _judge_fault(fault: Fault, recorder: Recorder, pair: Pair, given: Given, fol
 def judged_all(out: Path, judges: dict[str, Judge], jobs: int, limit: float) -> dict[str, Outcome]:
     """An outcome for each of `judges`, by the same names; the control's first."""
     out.mkdir(parents=True, exist_ok=True)
-    pair, say = clean_pair(out), Speaker("mutants")
-    given = fixtures(pair)
+    ground, say = small_ground(out, jobs), Speaker("mutants")
+    pair, given = ground.pair, ground.given
     if found := alarms(pair, given):
         raise ContractError(f"the ladder fails on the clean pair in {out}, with nothing planted: {found[0]}")
     path = out / OUTCOMES
