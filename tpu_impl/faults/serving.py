@@ -32,6 +32,8 @@ from tpu_impl.session import Session
 
 # What is planted in these changes no model and no compiled program: they share the clean session's.
 SHARED = ("tpu_impl.data", "tpu_impl.merge")
+# Faults of these may change the model. The ladder sees them before it needs one, so that they share a start there; a peer runs it.
+MODELS = ("weights", "adapters")
 RECORDED = PARTS | {FLOAT32_MERGE: record_float32_merge}
 
 
@@ -90,7 +92,7 @@ def _planting(what: dict | str | None, whole: bool) -> tuple[Fault, AbstractCont
     records = TRAINING if whole else ("merge loud",)
     if isinstance(what, str):
         (fault,) = chosen(read_faults(), (what,))
-        return dataclasses.replace(fault, records=records), planted(fault)
+        return dataclasses.replace(fault, records=records, start="own" if fault.rung in MODELS else fault.start), planted(fault)
     shared = what is not None and what["module"] in SHARED
     fault = Fault("", "mutation run", "", "", records, "", "", start="shared" if shared else "own")
     return fault, mutant_planted(Mutant(**what)) if what else nullcontext()
