@@ -57,7 +57,21 @@ def load_checkpoint(folder: Path, precision: str = "f32", attention: str = "eage
     )  # fmt: skip
     if precision == "f64":
         use_float64_constants(model.model.language_model)
+    order_buffers(model)
     return model.eval()
+
+
+def order_buffers(model: torch.nn.Module) -> None:
+    """Puts the buffers of each module into the order of their names, so that every process has the same.
+
+    Stock: transformers registers RoPE's frequencies in the order of `set(config.layer_types)` (Gemma4TextRotaryEmbedding.__init__;
+    Gemma 3 and 3n too), which follows PYTHONHASHSEED. Whoever sends buffers by their place, as DDP does, and FSDP1 with
+    sync_module_states, gives another process the global layers' frequencies for its sliding layers.
+    """
+    for module in model.modules():
+        ordered = sorted(module._buffers.items())
+        module._buffers.clear()
+        module._buffers.update(ordered)
 
 
 def language_model(model: torch.nn.Module) -> torch.nn.Module:

@@ -46,6 +46,7 @@ class Fault:
     value: float | None = None  # size of a variant
     stack: Literal["port", "reference", "server", "client"] = "port"  # server: of the rung serving; client: measures servers
     start: Literal["shared", "own"] = "shared"  # "own": changes the model, what is compiled or served: needs a start of its own
+    slow: bool = False  # takes longer than its like, or is planted on a mesh that few are: not one of the third in `tox -e test`
     smallest: bool = False  # the smallest size of its kind that is known to be caught: a line of the sensitivity table
 
     @property

@@ -3,6 +3,8 @@
 import dataclasses
 from pathlib import Path
 
+import numpy as np
+
 from conformance.children import Child, run_all, stack_child
 from conformance.contract.errors import ContractError
 from conformance.contract.faults import RECORDERS, Fault, chosen, of_stack, read_faults
@@ -128,14 +130,15 @@ def _recorder(out: Path, name: str, share: tuple[Fault, ...]) -> Child:
 
 
 def a_third(faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
-    """A third of each rung's, so that every rung has some: of those that share a start, which is quicker, where they are enough."""
+    """A third of each rung's, so that every rung has some: the quick ones, where they are enough."""
     rungs = dict.fromkeys(fault.rung for fault in faults)
     return tuple(fault for rung in rungs for fault in _third([one for one in faults if one.rung == rung]))
 
 
 def _third(faults: list[Fault]) -> list[Fault]:
-    """Spread evenly, rounded up."""
+    """Spread evenly from the first to the last, rounded up. The catalogue has a rung's faults of the port, then the reference's."""
     count = -(-len(faults) // 3)
-    shared = [fault for fault in faults if fault.start == "shared"]
-    chosen = shared if len(shared) >= count else faults
-    return [chosen[index * len(chosen) // count] for index in range(count)]
+    quick = [fault for fault in faults if not fault.slow]
+    shared = [fault for fault in quick if fault.start == "shared"]
+    chosen = next(those for those in (shared, quick, faults) if len(those) >= count)
+    return [chosen[round(place)] for place in np.linspace(0, len(chosen) - 1, count)]

@@ -1,6 +1,7 @@
 """The catalogue is well formed: every entry can be planted, recorded and judged."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -46,6 +47,12 @@ def test_the_third_that_every_test_run_takes_has_some_of_every_rung():
     third = a_third(FAULTS)
     assert {fault.rung for fault in third} == {fault.rung for fault in FAULTS}
     assert len(third) >= len(FAULTS) / 3
+    assert not any(fault.slow for fault in third)
+
+
+def test_where_the_quick_ones_are_too_few_the_others_are_taken():
+    slow = tuple(replace(fault, slow=True) for fault in FAULTS)
+    assert len(a_third(slow)) == len(a_third(FAULTS))
 
 
 def test_an_unknown_id_is_refused():

@@ -5,7 +5,8 @@ from contextlib import AbstractContextManager
 from conformance.contract.faults import Fault
 from conformance.contract.seams import Edit, edited, one
 
-DATA, TRAIN, MERGE, ADAPTER = "reference.data", "reference.train", "reference.merge", "reference.adapter"
+DATA, TRAIN, MERGE, ADAPTER, MODEL = "reference.data", "reference.train", "reference.merge", "reference.adapter", "reference.model"
+NOT_SHARDED = one("reference.sharding:use_sharding", "reach_fsdp_on_cpu()", "pass")
 # The body of `write_whole` from its first line on.
 WHOLE = """    partial = partial_of(target)
     shutil.rmtree(partial, ignore_errors=True)
@@ -36,7 +37,12 @@ EDITS: dict[str, tuple[Edit, ...]] = {
     # transformers' default before 5: each process divides by its own targets.
     "own targets in every process": one(f"{TRAIN}:trainer_config", "max_steps=", "average_tokens_across_devices=False, max_steps="),
     # accelerate's list of distributed types that FSDP takes over leaves out several processes on CPUs.
-    "not sharded on CPUs": one("reference.sharding:use_sharding", "reach_fsdp_on_cpu()", "pass"),
+    "not sharded on CPUs": NOT_SHARDED,
+    # As transformers has it under DDP, where the second process's set of layer types happens to have another order.
+    "buffers in another order": (
+        *NOT_SHARDED,
+        Edit(f"{MODEL}:order_buffers", "items())", "items(), reverse=__import__('os').environ.get('RANK') == '1')"),
+    ),
     "saved in place": one("reference.saver:write_whole", WHOLE, "    target.mkdir(parents=True, exist_ok=True)\n    write(target)\n"),
     "read with another alpha": one(
         f"{ADAPTER}:load_adapter", "return PeftModel.from_pretrained(model, str(folder)).eval()",

@@ -1,5 +1,10 @@
 """The oracle is float64 throughout, and a wrong checkpoint is refused by the tensor's name."""
 
+import json
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -57,3 +62,23 @@ def test_a_text_only_prefix_loads_to_the_same_tensors(session):
     exported = export_weights(load_checkpoint(variant(session.recipe.checkpoint_dir, session.scratch, "test-prefix", plain), "bf16"))
     assert exported.keys() == tensors.keys()
     assert all(np.array_equal(exported[name], value) for name, value in tensors.items())
+
+
+BUFFERS = """
+import json, sys
+from pathlib import Path
+from reference.model import load_checkpoint
+rotary = load_checkpoint(Path(sys.argv[1])).model.language_model.rotary_emb
+print(json.dumps([list(type(rotary)(rotary.config)._buffers), list(rotary._buffers)]))
+"""
+
+
+def test_every_process_has_its_buffers_in_the_same_order(session):
+    """Whatever the process's hash seed. Control: transformers' own order is another with another seed."""
+    command = [sys.executable, "-c", BUFFERS, str(session.recipe.checkpoint_dir)]
+    environments = [os.environ | {"PYTHONHASHSEED": seed} for seed in "01"]
+    found = [subprocess.run(command, env=environment, capture_output=True, check=True).stdout for environment in environments]
+    (stock, ours), (other_stock, other_ours) = map(json.loads, found)
+    assert ours == other_ours
+    assert stock != other_stock
+    assert set(ours) == set(stock) == set(other_stock)
