@@ -110,6 +110,17 @@ def test_a_highest_rate_does_not_get_past(stage, change, words):
     assert found.measured is None
 
 
+def test_rates_of_requests_that_differ_are_not_looked_for(stage):
+    """What was held is no figure of the claim then. Control: of the same requests it is."""
+    stage.claim = RATE | {"slo_ttft_ms": 2000.0}
+    rates(stage, reference=30.0, port=60.0)
+    assert stage.judge().numerator == (10.0,) * 3
+    stage.serving["port"].update(seed=2)
+    stage.folder = stage.folder / "again"
+    stage.folder.mkdir()
+    assert stage.judge().numerator == ()
+
+
 @pytest.mark.parametrize(
     ("metric", "numerator", "kind", "stated", "ahead"),
     [

@@ -12,9 +12,10 @@ from conformance.bench.synthetic_training import write_training
 from conformance.cli import main
 from conformance.contract.errors import ContractError
 from conformance.gate import lock as locks
+from conformance.gate.launches import MOST_WARM_UP
 from conformance.gate.lock import Lock, Measured, lock, lock_reasons, read_lock, write_lock
 from conformance.gate.pilot import Spread, serving_spread, training_spread
-from conformance.gate.plan import Question
+from conformance.gate.plan import Question, _counts
 from conformance.gate.synthetic import TIME, TTFT
 from conformance.statistics import detectable_ratio, ratio_of_means
 
@@ -104,6 +105,16 @@ def test_more_margin_is_cheaper_and_too_little_money_is_said(pilot, tmp_path, ca
         assert planned(pilot, tmp_path, margin=margin) == 0
         dollars.append(float(capsys.readouterr().out.split("together $")[1].split()[0]))
     assert dollars[0] <= dollars[1]
+
+
+@pytest.mark.parametrize("warm_up", [1, 3, 20])
+def test_no_plan_leaves_out_more_warm_up_than_the_gate_takes(warm_up):
+    """From the first number of steps on, a few of them timed; up to all that the recipe has."""
+    counts = list(_counts(warm_up, 200))
+    assert min(counts) >= warm_up + 5
+    assert warm_up <= MOST_WARM_UP * min(counts)
+    assert counts == sorted(counts)
+    assert counts[-1] == 200
 
 
 def test_an_equality_needs_more_than_a_bound():

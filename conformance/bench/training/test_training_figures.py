@@ -9,7 +9,9 @@ from conformance.bench.speed_of_light import read_machine
 from conformance.bench.synthetic_training import ORIGIN_NS, Scene, write_training
 from conformance.bench.training.figures import figures_of, interval_of
 from conformance.bench.training.flops import adapter_parameters, base_parameters, step_flop
+from conformance.cli import main
 from conformance.contract.errors import ContractError
+from conformance.summary import CHECK_FAILED, NOT_DECIDED
 
 STEPS, WARM_UP = 20, 3
 SCENE = Scene(step_ms=(100.0, 110.0), first_ms=2000.0, setup_ms=5000.0, steps=STEPS, warm_up=WARM_UP)
@@ -107,6 +109,16 @@ def _stood_still(number, one):
 def test_times_that_no_clock_gives_are_refused(tmp_path, plan, change, words):
     with pytest.raises(ContractError, match=words):
         figures_of(write_training(tmp_path / "m", plan, replace(SCENE, **change)))
+
+
+def test_a_measurement_without_a_clock_is_shown_without_figures(tmp_path, plan, capsys):
+    """Its checks say what is wrong with it. Control: one whose times are a clock's has its step time."""
+    for name, changes, code in (("true", {}, NOT_DECIDED), ("untrue", {"change_step": _stood_still}, CHECK_FAILED)):
+        write_training(tmp_path / name, plan, replace(SCENE, **changes))
+        assert main(["bench", "--show", str(tmp_path / name)]) == code
+        text = capsys.readouterr().out
+        assert ("95 % interval" in text) is (name == "true")
+        assert ("step 5 takes 0 ns" in text) is (name == "untrue")
 
 
 def test_a_run_of_warm_up_alone_has_no_figures(tmp_path, plan):
