@@ -23,7 +23,7 @@ ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
 }
-PROGRAMS = "JAX_COMPILATION_CACHE_DIR"
+JAX_CACHE = "JAX_COMPILATION_CACHE_DIR"
 POLL_S = 0.05
 READ_S = 5.0  # a child of the command may hold its stderr open for longer than it lives
 LAST_LINES = 5  # of a command's stderr: the end of a traceback
@@ -86,7 +86,7 @@ class Child:
 
 def stack_child(label: str, command: list[str], *, quotes: bool = False, programs: Path | None = None) -> Child:
     """`python -m COMMAND`: one of our stacks. `programs`: a folder where JAX finds what another process has compiled."""
-    environment = {PROGRAMS: str(programs.resolve())} if programs else {}
+    environment = {JAX_CACHE: str(programs.resolve())} if programs else {}
     return Child(label, f"python -m {' '.join(command)}", [sys.executable, "-m", *command], quotes=quotes, environment=environment)
 
 

@@ -29,14 +29,15 @@ def compilation_cache():
     """A cache of compiled programs, because several trainers and models compile the same one: JAX's own folder where the
     environment names one (processes that share a program), else this process's alone."""
     with tempfile.TemporaryDirectory(prefix="tpu_impl-xla-") as own:
-        folder = os.environ.get("JAX_COMPILATION_CACHE_DIR", own)
+        before, folder = jax.config.jax_compilation_cache_dir, os.environ.get("JAX_COMPILATION_CACHE_DIR", own)
         jax.config.update("jax_compilation_cache_dir", folder)
         cache.reset_cache()  # JAX keeps the folder of the first program that it compiled
         jax.config.update("jax_persistent_cache_min_compile_time_secs", WORTH_KEEPING_S)
         try:
             yield
         finally:
-            jax.config.update("jax_compilation_cache_dir", None)
+            jax.config.update("jax_compilation_cache_dir", before)  # of a session around this one
+            cache.reset_cache()
 
 
 def environment() -> dict:

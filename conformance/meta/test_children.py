@@ -2,9 +2,10 @@
 
 import sys
 
+import psutil
 import pytest
 
-from conformance.children import Child, run_all
+from conformance.children import JAX_CACHE, Child, run_all
 from conformance.contract.errors import ContractError
 
 # Writes when it began and when it ended into a file of its own.
@@ -55,7 +56,7 @@ def test_one_at_a_time_they_keep_their_order(tmp_path):
 
 
 def test_a_free_place_is_taken_while_another_runs(tmp_path):
-    """The first ends only once the last has ended, so the two others must have followed each other beside it."""
+    """The first ends only once the last has written its file, so the two others must have followed each other beside it."""
     run_all([child("waits", WAITS, tmp_path / "1"), *tells(tmp_path, 0, 0)], 2)
     assert len(spans(tmp_path)) == 2
 
@@ -66,20 +67,21 @@ def test_without_a_number_all_run_together(tmp_path):
 
 
 def test_the_first_failure_stops_those_that_run_and_those_that_wait(tmp_path):
-    fails = child("fails", "raise SystemExit(3)")
+    runs, waits = tells(tmp_path, 60, 0)
     with pytest.raises(ContractError, match="fails: `fails` ended with exit code 3"):
-        run_all([*tells(tmp_path, 60), fails, *tells(tmp_path, 0)], 2)
+        run_all([runs, child("fails", "raise SystemExit(3)"), waits], 2)
+    assert not psutil.pid_exists(runs.pid)
     assert list(tmp_path.iterdir()) == []
 
 
-ASKS = "import os, sys; sys.exit(os.environ.get('JAX_COMPILATION_CACHE_DIR') != sys.argv[1])"
+ASKS = f"import os, sys; sys.exit(os.environ.get('{JAX_CACHE}') != sys.argv[1])"
 
 
-def test_the_users_environment_goes_before_ours(tmp_path, monkeypatch):
-    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
-    ours = {"JAX_COMPILATION_CACHE_DIR": "ours"}
+def test_the_users_environment_goes_before_ours(monkeypatch):
+    monkeypatch.delenv(JAX_CACHE, raising=False)
+    ours = {JAX_CACHE: "ours"}
     run_all([Child("asks", "asks", [sys.executable, "-c", ASKS, "ours"], environment=ours)])
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "the user's")
+    monkeypatch.setenv(JAX_CACHE, "the user's")
     run_all([Child("asks", "asks", [sys.executable, "-c", ASKS, "the user's"], environment=ours)])
     with pytest.raises(ContractError):  # control
         run_all([Child("asks", "asks", [sys.executable, "-c", ASKS, "ours"], environment=ours)])

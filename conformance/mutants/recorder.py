@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from conformance.children import ENVIRONMENT
+from conformance.children import ENVIRONMENT, JAX_CACHE
 
 COMMAND = ["-m", "tpu_impl.faults.serving"]
 
@@ -20,7 +20,7 @@ class Recorder:
     def __init__(self, recipe: Path, programs: Path, limit: float, log: Path):
         """`limit`: seconds for one answer. `programs`: folder of compiled programs, which a recorder started anew finds again."""
         self._recipe, self._limit, self._log, self._process, self._over = recipe, limit, log, None, False
-        self._environment = ENVIRONMENT | os.environ | {"JAX_COMPILATION_CACHE_DIR": str(programs)}
+        self._environment = ENVIRONMENT | {JAX_CACHE: str(programs.resolve())} | os.environ
 
     def __enter__(self) -> "Recorder":
         self._start()

@@ -15,7 +15,7 @@ from threading import Thread
 from conformance.contract.errors import ContractError
 from conformance.contract.faults import Fault, chosen, of_stack, read_faults
 from conformance.contract.progress import Speaker
-from conformance.faults.grounds import small_ground
+from conformance.faults.grounds import programs_of, small_ground
 from conformance.faults.judging import Given, alarms
 from conformance.faults.peers import PARTS as PEERS_PARTS
 from conformance.faults.peers import PEERS
@@ -28,7 +28,7 @@ from conformance.pair import Pair
 from conformance.summary import ALL_PASS, CHECK_FAILED
 
 CONTROL = Outcome("nothing planted", peers=dict.fromkeys(PEERS, False))
-OUTCOMES, PROGRAMS = "outcomes.jsonl", "programs"
+OUTCOMES = "outcomes.jsonl"
 Judge = Callable[[Recorder, Pair, Given, Path], Outcome]
 
 
@@ -69,7 +69,7 @@ def judged_all(out: Path, judges: dict[str, Judge], jobs: int, limit: float) -> 
     waiting = [(name, judge_it) for name, judge_it in judges.items() if name not in found]
     say(f"{len(judges) - len(waiting)} of {len(judges)} judged already")
     logs = [out / f"recorder-{job}.log" for job in range(min(jobs, len(waiting)))]
-    recorders = [Recorder(out / "recipe.toml", out / PROGRAMS, limit, log) for log in logs]
+    recorders = [Recorder(out / "recipe.toml", programs_of(out), limit, log) for log in logs]
     for left, (name, outcome) in enumerate(_judged(waiting, recorders, pair, given, out), 1 - len(waiting)):
         found[name] = outcome
         _append(path, name, outcome)

@@ -36,7 +36,7 @@ def record_faults(recipe: Recipe, out: Path, faults: Iterable[Fault], progress: 
     if any(fault.on_meshes for fault in faults):
         os.environ.update(with_devices(DEVICES))  # no array is there yet, so that JAX still reads it
     out.mkdir(parents=True, exist_ok=True)
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(out / PROGRAMS))  # as `programs_of`, where nobody says otherwise
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(out / PROGRAMS))  # keyed by the program's text: no fault meets another's
     prepare_process()
     with Session(recipe, progress) as clean:
         if any(map(takes_clean_run, faults)):
