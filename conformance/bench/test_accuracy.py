@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 
 from conformance.bench import client
 from conformance.bench.accuracy import errors_of, stamps_of
@@ -20,7 +19,6 @@ from fixtures.scripted_server import scripted_server
 
 RATE_PER_S, REQUESTS, TOKENS = 200.0, 460, 32
 FIRST_S, GAP_S = 0.05, 0.01
-CONFIDENCE = 0.99  # that more replies are late than a p99 at its limit gives by chance
 
 
 @pytest.fixture(scope="module")
@@ -44,16 +42,7 @@ def measured(server):
 
 
 def within_limits(errors_ms: np.ndarray) -> bool:
-    """As far as so many replies can tell: the p99 of 460 is the fifth largest, so as many are late as a p99 at its limit may give."""
-    late = int((errors_ms > P99_LIMIT_MS).sum())
-    return bool(np.percentile(errors_ms, 50) <= P50_LIMIT_MS and late <= binom.ppf(CONFIDENCE, len(errors_ms), 0.01))
-
-
-def test_late_replies_are_counted():
-    """Control: errors of which 3 % are late, or half are just over the median's limit, are over the limits; 1 % is allowed."""
-    errors = np.full(REQUESTS, 0.9 * P50_LIMIT_MS)
-    for late, value, is_within in ((5, 2 * P99_LIMIT_MS, True), (14, 2 * P99_LIMIT_MS, False), (231, 1.1 * P50_LIMIT_MS, False)):
-        assert within_limits(np.concatenate([np.full(late, value), errors[late:]])) is is_within
+    return bool(np.percentile(errors_ms, 50) <= P50_LIMIT_MS and np.percentile(errors_ms, 99) <= P99_LIMIT_MS)
 
 
 def test_times_are_right_or_the_run_is_invalid(measured, record_property):
