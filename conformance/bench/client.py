@@ -22,6 +22,7 @@ from conformance.bench.bell import Bell
 from conformance.bench.events import Record
 from conformance.bench.load import LIMITS, Limits, Load, Measurement, Target
 from conformance.bench.sse import DETAIL_CHARACTERS, Stream
+from conformance.bench.watch import WatchedSelector
 from conformance.contract.errors import ContractError
 from conformance.contract.progress import Progress, silent
 
@@ -35,7 +36,9 @@ HEADERS = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
 def measure(target: Target, load: Load, limits: Limits = LIMITS, progress: Progress = silent) -> Measurement:
     """Sends the load once. SIGINT and SIGTERM end it with what was measured so far: `interrupted` is then set."""
     _check_connections(load, limits)
-    return asyncio.run(_Run(target, load, limits, progress).measure())
+    watch = WatchedSelector()
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(watch)) as runner:
+        return runner.run(_Run(target, load, limits, progress, watch).measure())
 
 
 def _check_connections(load: Load, limits: Limits) -> None:
@@ -50,8 +53,9 @@ def _check_connections(load: Load, limits: Limits) -> None:
 class _Run:
     """One run; its event loop, session and lists are its own."""
 
-    def __init__(self, target: Target, load: Load, limits: Limits, progress: Progress):
+    def __init__(self, target: Target, load: Load, limits: Limits, progress: Progress, watch: WatchedSelector):
         self._url, self._load, self._limits, self._progress = f"{target.url.rstrip('/')}/v1/completions", load, limits, progress
+        self._watch, self._lags_ns = watch, dict[int, int]()
         self._headers = HEADERS | dict(target.headers)
         self._bodies = [_body(target, load, row) for row in load.prompts]  # encoded before the first arrival
         self._due_ns: list[int] = []
@@ -68,14 +72,15 @@ class _Run:
         with _interruptible(self._over, interrupts), _settled_memory():
             async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=self._headers) as self._session:
                 origin_ns = time.monotonic_ns() + LEAD_NS
-                lags_ns = await self._send_all(origin_ns)
+                await self._send_all(origin_ns)
         cpu_s, rss_mib = _cpu_s() - cpu_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        return Measurement(tuple(lags_ns), origin_ns, started, bool(interrupts), cpu_s, rss_mib, tuple(self._records))
+        lags_ns = tuple(self._lags_ns[index] for index in sorted(self._lags_ns))
+        return Measurement(lags_ns, origin_ns, started, bool(interrupts), cpu_s, rss_mib, tuple(self._records))
 
-    async def _send_all(self, origin_ns: int) -> list[int]:
+    async def _send_all(self, origin_ns: int) -> None:
         schedule = self._load.schedule
         self._due_ns = [] if schedule.concurrency else [origin_ns + round(offset * 1e9) for offset in schedule.offsets_s]
-        with Bell(self._due_ns, self._arrive) as bell:
+        with Bell(self._due_ns, self._arrive):
             for _ in range(schedule.concurrency or 0):
                 self._start(self._follow())
             await self._over.wait()
@@ -85,7 +90,6 @@ class _Run:
         faults = [end for end in ended if isinstance(end, Exception)]  # a task that was cancelled before it ran is none
         if faults:
             raise faults[0]
-        return bell.lags_ns
 
     def _arrive(self, index: int) -> None:
         if not self._over.is_set():  # the bell rings ahead of the loop
@@ -110,24 +114,29 @@ class _Run:
         try:
             async with self._places:
                 events["sent_ns"] = time.monotonic_ns()
-                await self._exchange(self._bodies[index], stream, events)
+                await self._exchange(index, stream, events)
         except asyncio.CancelledError:
             events["error"] = "interrupted"
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             events |= {"error": _kind(error), "detail": f"{type(error).__name__}: {error}"[:DETAIL_CHARACTERS]}
         events["end_ns"] = time.monotonic_ns()
+        if events.get("error") != "interrupted":  # an end without a text is what was waited for, too
+            self._lags_ns.setdefault(index, self._watch.unread_ns(events["end_ns"]))
         self._records[index] = dataclasses.replace(self._records[index], **_events(stream) | events)
         self._left -= 1
         self._progress_line()
 
-    async def _exchange(self, body: bytes, stream: Stream, events: dict) -> None:
-        async with self._session.post(self._url, data=body) as response:
+    async def _exchange(self, index: int, stream: Stream, events: dict) -> None:
+        async with self._session.post(self._url, data=self._bodies[index]) as response:
             events |= {"headers_ns": time.monotonic_ns(), "status": response.status}
             if response.status != 200:
                 events["detail"] = (await response.text(errors="replace"))[:DETAIL_CHARACTERS]
                 return
             while data := await response.content.readany():
-                stream.feed(data, time.monotonic_ns())
+                now_ns = time.monotonic_ns()
+                stream.feed(data, now_ns)
+                if index not in self._lags_ns and any(stream.chunk_characters):
+                    self._lags_ns[index] = self._watch.unread_ns(now_ns)
                 if stream.error:
                     response.close()  # the rest is not wanted
                     return

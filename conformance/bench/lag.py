@@ -12,7 +12,7 @@ P50_LIMIT_MS, P99_LIMIT_MS = 1.0, 5.0
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Milliseconds. Loop: how late the event loop came to what was due. Dispatch: actual send minus scheduled arrival."""
+    """Milliseconds. Loop: the most that first texts can have lain unread. Dispatch: actual send minus scheduled arrival."""
 
     loop_p50_ms: float
     loop_p99_ms: float

@@ -14,7 +14,8 @@ from conformance.bench.client import measure
 from conformance.bench.figures import figures_of
 from conformance.bench.lag import P50_LIMIT_MS, P99_LIMIT_MS, lag_of
 from conformance.bench.load import Load, Measurement, Target
-from conformance.bench.prompts import draw_prompts
+from conformance.bench.prompts import BLOCK_TOKENS, draw_prompts
+from conformance.bench.watch import WatchedSelector
 from fixtures.scripted_server import scripted_server
 
 RATE_PER_S, REQUESTS, TOKENS = 200.0, 460, 32
@@ -55,6 +56,18 @@ def test_times_are_right_or_the_run_is_invalid(measured, record_property):
     assert (errors.ttft_ms >= 0).all(), "a token was seen before it was written: the clocks differ"
 
 
+def unread_too_long(run: Measurement, prompts: np.ndarray, stamps: list[dict]) -> list[int]:
+    """Requests whose first text was read later, after the server's write of it was over, than the run says it can have been."""
+    written_ns = {tuple(stamp["prompt_head"]): stamp["written_ns"][0] for stamp in stamps}
+    waited = [one.first_token_ns - written_ns[tuple(prompts[one.index][:BLOCK_TOKENS].tolist())] for one in run.records]
+    return [index for index, (wait, lag) in enumerate(zip(waited, run.loop_lags_ns, strict=True)) if wait > lag]
+
+
+def test_no_reply_was_later_than_the_run_says(measured):
+    """Not on average: each of them. So percentiles of the errors are never above those of the lags that judge the run."""
+    assert unread_too_long(measured.run, measured.load.prompts, measured.stamps) == []
+
+
 def test_cpu_is_measured(measured, record_property):
     """CPU seconds of the client's process are in the run; a run that took none was not measured."""
     record_property("cpu_s_per_1000_requests", 1e3 * measured.run.cpu_s / REQUESTS)
@@ -70,24 +83,40 @@ def test_another_token_time_is_seen(measured):
     assert not within_limits(np.abs(turned.ttft_ms))
 
 
-def test_a_client_that_is_busy_calls_its_run_invalid(server, monkeypatch):
-    """Control: a loop that is held for 10 to 50 ms again and again measures times that are off by more than the limits, and says so."""
+@pytest.fixture
+def measured_busily(server, monkeypatch):
+    """Calls `measure` with a loop that is held for 10 to 50 ms again and again."""
     prompts = draw_prompts(np.arange(1000, 2000, dtype=np.int32), 40, 128, seed=1)
     send_all = client._Run._send_all
 
     async def busily(run, origin_ns):
         held = asyncio.create_task(_hold_the_loop())
         try:
-            return await send_all(run, origin_ns)
+            await send_all(run, origin_ns)
         finally:
             held.cancel()
 
-    stamps_before = len(stamps_of(server))
+    def measured() -> Measured:
+        load, stamps_before = Load(poisson(50.0, 40, seed=1), prompts, TOKENS), len(stamps_of(server))
+        return Measured(measure(Target(server, "plain"), load), load, stamps_of(server)[stamps_before:])
+
     monkeypatch.setattr(client._Run, "_send_all", busily)
-    run = measure(Target(server, "plain"), Load(poisson(50.0, 40, seed=1), prompts, TOKENS))
-    errors = errors_of(run.records, prompts, stamps_of(server)[stamps_before:])
-    assert not within_limits(errors.ttft_ms)
-    assert "loop lag p99" in " ".join(lag_of(run).problems)
+    return measured
+
+
+def test_a_client_that_is_busy_calls_its_run_invalid(measured_busily):
+    """Control: it measures times that are off by more than the limits, and says so, of each reply no less than it was."""
+    busy = measured_busily()
+    assert not within_limits(errors_of(busy.run.records, busy.load.prompts, busy.stamps).ttft_ms)
+    assert "loop lag p99" in " ".join(lag_of(busy.run).problems)
+    assert unread_too_long(busy.run, busy.load.prompts, busy.stamps) == []
+
+
+def test_a_lag_from_the_last_look_says_too_little(measured_busily, monkeypatch):
+    """Control: counted from the look that woke the reader's task, replies were later than the run says."""
+    monkeypatch.setattr(WatchedSelector, "unread_ns", lambda watch, now_ns: now_ns - watch._looked_ns[-1])
+    busy = measured_busily()
+    assert unread_too_long(busy.run, busy.load.prompts, busy.stamps)
 
 
 async def _hold_the_loop() -> None:
