@@ -10,7 +10,7 @@ from conformance.contract.bundle import Bundle
 # (rung, series) -> the fields that say what a line is about, where a recording may hold only some of the series' lines.
 PARTLY = {
     ("gradients", "norms"): ("variant", "precision"),
-    ("logits", "dtypes"): ("precision", "stream"),
+    ("logits", "dtypes"): ("precision",),
     ("trajectory", "run"): ("run",),
     ("trajectory", "step"): ("run",),
     ("checkpoint", "resume"): ("dropout", "save"),

@@ -44,6 +44,18 @@ def test_lines_are_covered_by_what_they_are_about(overlay):
     assert [line["name"] for line in overlay.lines("adapters", "frozen")] == ["1"]
 
 
+def test_a_stream_that_is_no_longer_recorded_is_not_filled_in(tmp_path, recipe, plan):
+    """The streams of a precision are recorded together; the other precision's are the clean ones."""
+    bundles = []
+    for name, streams in (("clean", [("f32", "norm"), ("f32", "logits"), ("bf16", "norm")]), ("faulty", [("f32", "norm")])):
+        with BundleWriter(tmp_path / name, stack="port", recipe=recipe, plan=plan) as writer:
+            for precision, stream in streams:
+                writer.line("logits", "dtypes", precision=precision, stream=stream, dtype="float32")
+        bundles.append(Bundle(tmp_path / name))
+    left = [(line["precision"], line["stream"]) for line in Overlay(*bundles).lines("logits", "dtypes")]
+    assert left == [("bf16", "norm"), ("f32", "norm")]
+
+
 def test_it_has_what_either_has(overlay):
     assert overlay.has("gradients")
     assert not overlay.has("merge")

@@ -100,7 +100,7 @@ class _Climb:
             self._seen = self._seen or (rung_of(answer["part"]), CRASH, answer["error"])
             self._useless = answer["part"] in EVERYDAY
         else:
-            self._port = Overlay(self._port, Bundle(self._folder / rung))
+            self._port = Overlay(self._port, Bundle(self._folder / rung), parts)
 
     def _peers(self) -> dict[str, bool]:
         """Where no merge is recorded anew, the peer that looks at one sees what it sees with nothing planted: nothing."""
