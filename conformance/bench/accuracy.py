@@ -20,7 +20,7 @@ class Errors:
 
 
 def stamps_of(url: str) -> list[dict]:
-    """What the server saw of each request: prompt_head, received_ns, token_ns (CLOCK_MONOTONIC, common to a machine's processes)."""
+    """What the server saw of each request: prompt_head, received_ns, token_ns, written_ns (CLOCK_MONOTONIC, which processes share)."""
     with urlopen(f"{url}/stamps") as reply:
         return json.load(reply)
 

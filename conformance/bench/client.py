@@ -55,7 +55,7 @@ class _Run:
 
     def __init__(self, target: Target, load: Load, limits: Limits, progress: Progress, watch: WatchedSelector):
         self._url, self._load, self._limits, self._progress = f"{target.url.rstrip('/')}/v1/completions", load, limits, progress
-        self._watch, self._lags_ns = watch, dict[int, int]()
+        self._watch = watch
         self._headers = HEADERS | dict(target.headers)
         self._bodies = [_body(target, load, row) for row in load.prompts]  # encoded before the first arrival
         self._due_ns: list[int] = []
@@ -74,8 +74,7 @@ class _Run:
                 origin_ns = time.monotonic_ns() + LEAD_NS
                 await self._send_all(origin_ns)
         cpu_s, rss_mib = _cpu_s() - cpu_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        lags_ns = tuple(self._lags_ns[index] for index in sorted(self._lags_ns))
-        return Measurement(lags_ns, origin_ns, started, bool(interrupts), cpu_s, rss_mib, tuple(self._records))
+        return Measurement(origin_ns, started, bool(interrupts), cpu_s, rss_mib, tuple(self._records))
 
     async def _send_all(self, origin_ns: int) -> None:
         schedule = self._load.schedule
@@ -114,29 +113,24 @@ class _Run:
         try:
             async with self._places:
                 events["sent_ns"] = time.monotonic_ns()
-                await self._exchange(index, stream, events)
+                await self._exchange(self._bodies[index], stream, events)
         except asyncio.CancelledError:
             events["error"] = "interrupted"
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             events |= {"error": _kind(error), "detail": f"{type(error).__name__}: {error}"[:DETAIL_CHARACTERS]}
         events["end_ns"] = time.monotonic_ns()
-        if events.get("error") != "interrupted":  # an end without a text is what was waited for, too
-            self._lags_ns.setdefault(index, self._watch.unread_ns(events["end_ns"]))
         self._records[index] = dataclasses.replace(self._records[index], **_events(stream) | events)
         self._left -= 1
         self._progress_line()
 
-    async def _exchange(self, index: int, stream: Stream, events: dict) -> None:
-        async with self._session.post(self._url, data=self._bodies[index]) as response:
-            events |= {"headers_ns": time.monotonic_ns(), "status": response.status}
+    async def _exchange(self, body: bytes, stream: Stream, events: dict) -> None:
+        async with self._session.post(self._url, data=body) as response:
+            events |= {"headers_ns": self._watch.read_ns(), "status": response.status}
             if response.status != 200:
                 events["detail"] = (await response.text(errors="replace"))[:DETAIL_CHARACTERS]
                 return
             while data := await response.content.readany():
-                now_ns = time.monotonic_ns()
-                stream.feed(data, now_ns)
-                if index not in self._lags_ns and any(stream.chunk_characters):
-                    self._lags_ns[index] = self._watch.unread_ns(now_ns)
+                stream.feed(data, self._watch.read_ns(), self._watch.unread_ns())
                 if stream.error:
                     response.close()  # the rest is not wanted
                     return

@@ -38,6 +38,8 @@ class Record:
     done_events: int = 0  # how often [DONE] came
     usage_prompt_tokens: int | None = None
     usage_completion_tokens: int | None = None
+    first_lag_ns: int | None = None  # the most that the first text can have lain unread before its time
+    last_lag_ns: int | None = None  # the same of the last event with a choice
     error: Error = ""
     detail: str = ""
 

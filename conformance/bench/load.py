@@ -57,13 +57,8 @@ LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A run's raw events: one record a request, in order; lags of the event loop; what the client itself used.
+    """A run's raw events: one record a request, in order; what the client itself used."""
 
-    `loop_lags_ns`: of each request that was not interrupted, in order, the most that its first text (its end, if none came) can have
-    lain unread.
-    """
-
-    loop_lags_ns: tuple[int, ...]
     origin_ns: int  # CLOCK_MONOTONIC of offset 0
     started: str  # UTC, ISO 8601
     interrupted: bool

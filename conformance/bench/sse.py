@@ -23,16 +23,23 @@ class Stream:
     done_events: int = 0
     usage_prompt_tokens: int | None = None
     usage_completion_tokens: int | None = None
+    first_lag_ns: int | None = None
+    last_lag_ns: int | None = None
     error: Error = ""
     detail: str = ""
     _rest: bytes = b""
 
-    def feed(self, data: bytes, at_ns: int) -> None:
-        """Bytes that came in at `at_ns`; what follows a line that makes no sense is not read."""
+    def feed(self, data: bytes, at_ns: int, lag_ns: int = 0) -> None:
+        """Bytes that were there at `at_ns`, and since `lag_ns` at the most; what follows a line that makes no sense is not read."""
+        before = len(self.chunk_ns)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             if line.startswith(DATA) and not self.error:
                 self._event(line[len(DATA) :].strip(b" \r"), at_ns)
+        if len(self.chunk_ns) > before:
+            self.last_lag_ns = lag_ns
+            if self.first_lag_ns is None and any(self.chunk_characters):
+                self.first_lag_ns = lag_ns
 
     def _event(self, payload: bytes, at_ns: int) -> None:
         if payload == DONE:

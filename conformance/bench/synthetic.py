@@ -9,6 +9,7 @@ GOOD = Record(
     index=0, prompt_tokens=16, max_tokens=4, fixed_length=True, scheduled_ns=0, sent_ns=MS, headers_ns=5 * MS,
     chunk_ns=(10 * MS, 20 * MS, 30 * MS, 40 * MS), chunk_characters=(3, 3, 3, 3), chunk_tokens=(-1, -1, -1, -1), end_ns=41 * MS,
     status=200, finish_reasons=("length",), done_events=1, usage_prompt_tokens=16, usage_completion_tokens=4,
+    first_lag_ns=MS // 5, last_lag_ns=MS // 5,
 )  # fmt: skip
 
 

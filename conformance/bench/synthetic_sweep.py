@@ -90,7 +90,7 @@ def _run(cell: Cell, scene: Scene, ttft_ms: float) -> Measurement:
         records.append(_reply(cell, index, at_ns, start_ns + round(ttft_ms * MS), tokens))
         places_ns[place] = records[-1].end_ns
         free_ns = start_ns + round(scene.busy_ms * MS)
-    return Measurement((0,) * 100, ORIGIN_NS, "2026-11-30T00:00:00+00:00", False, 0.1, 50.0, tuple(records))
+    return Measurement(ORIGIN_NS, "2026-11-30T00:00:00+00:00", False, 0.1, 50.0, tuple(records))
 
 
 def _reply(cell: Cell, index: int, at_ns: int, first_ns: int, tokens: int) -> Record:
@@ -99,7 +99,7 @@ def _reply(cell: Cell, index: int, at_ns: int, first_ns: int, tokens: int) -> Re
         index=index, prompt_tokens=cell.input_tokens, max_tokens=cell.output_tokens, fixed_length=cell.length == "fixed",
         scheduled_ns=at_ns, sent_ns=at_ns, headers_ns=at_ns, chunk_ns=chunk_ns, chunk_characters=(3,) * tokens,
         chunk_tokens=(-1,) * tokens, end_ns=chunk_ns[-1], status=200, finish_reasons=("length",), done_events=1,
-        usage_prompt_tokens=cell.input_tokens, usage_completion_tokens=tokens,
+        usage_prompt_tokens=cell.input_tokens, usage_completion_tokens=tokens, first_lag_ns=0, last_lag_ns=0,
     )  # fmt: skip
 
 
@@ -109,3 +109,8 @@ def _record(folder: SweepFolder, cell: Cell, run: Measurement, number: int, serv
     counted = {"prompt_tokens": 5 + prompt, "generation_tokens": 5 + output, "finished_requests": 5 + len(run.records)}
     after = replace(before, **counted)
     return CellRecord(cell.name, folder.manifest.cells[cell.name], server, 2, before, after)
+
+
+def lagging(run: Measurement) -> Measurement:
+    """The same run by a client that came 9 ms late to every first text."""
+    return replace(run, records=tuple(replace(one, first_lag_ns=9 * MS) for one in run.records))

@@ -81,7 +81,7 @@ def test_the_first_token_is_the_first_text(server, behaviour):
     """TTFT is after the server's own write of its first text. Control: the first event of any kind has no text, and came before
     that write, where the client kept up."""
     result, stamps = measured(server, behaviour)
-    kept_up = max(result.loop_lags_ns) < 0.5e9 * FIRST_S
+    kept_up = max(record.first_lag_ns for record in result.records) < 0.5e9 * FIRST_S
     for record in result.records:
         stamp = next(one for one in stamps if one["prompt_head"] == load(burst(REQUESTS)).prompts[record.index][:16].tolist())
         assert record.first_token_ns >= stamp["token_ns"][0]
@@ -131,7 +131,7 @@ def test_an_open_loop_sends_while_the_server_stands_still(server):
     result, stamps = measured(server, "freeze", schedule, max_tokens=2)
     assert outcomes(result.records) == {OK: 4}
     sent_first = max(record.sent_ns for record in result.records) < min(record.first_token_ns for record in result.records)
-    assert sent_first or max(record.sent_ns - record.scheduled_ns for record in result.records) > 0.5e9 * FREEZE_S
+    assert sent_first or max(record.first_lag_ns for record in result.records) > 0.5e9 * FREEZE_S
     assert e2e_ms(result.records[-1]) > 1e3 * (4 * FREEZE_S - 0.08)
     assert len(stamps) == 4
 

@@ -10,7 +10,7 @@ from conformance.bench.comparison import compare, length_problems
 from conformance.bench.compiling import Window
 from conformance.bench.metrics import Counters
 from conformance.bench.show_sweep import comparison_lines, sweep_lines
-from conformance.bench.synthetic_sweep import CELLS, SETTINGS, Scene, write_sweep
+from conformance.bench.synthetic_sweep import CELLS, SETTINGS, Scene, lagging, write_sweep
 from conformance.findings import Verdict
 
 LATENCY, THROUGHPUT = "TTFT p50", "output"
@@ -90,7 +90,7 @@ BAD = {
         "B: 3 replicates are of 1 server starts",
     ),
     "a lagging client": (
-        Scene(change_run=lambda run: replace(run, loop_lags_ns=(9_000_000,) * 100)),
+        Scene(change_run=lagging),
         "B: start 1: FAIL: client kept up",
     ),
     "arrivals that end before the replies": (

@@ -15,7 +15,7 @@ from conformance.contract.errors import ContractError
 TARGET = Target("http://127.0.0.1:1", "tiny")
 KINDS = (GOOD, but(detail="line\n\u2028 end", chunk_tokens=(1, 1, 1, 1)), *(record for _, record in WRONG.values()))
 RECORDS = tuple(dataclasses.replace(record, index=index) for index, record in enumerate(KINDS))
-MEASUREMENT = Measurement((1, 2, 3), 5, "2026-11-30T00:00:00+00:00", True, 0.25, 60.5, RECORDS)
+MEASUREMENT = Measurement(5, "2026-11-30T00:00:00+00:00", True, 0.25, 60.5, RECORDS)
 LOAD = Load(burst(len(RECORDS)), np.arange(16 * len(RECORDS), dtype=np.int32).reshape(-1, 16), 4)
 
 
@@ -56,8 +56,8 @@ def test_other_folders_are_refused(folder, tmp_path):
     with pytest.raises(ContractError, match=r"no run\.json"):
         read_run(tmp_path)
     run = json.loads((folder / RUN).read_text())
-    (folder / RUN).write_text(json.dumps(run | {"facts": run["facts"] | {"version": 2}}))
-    with pytest.raises(ContractError, match="version 2; this suite reads 1"):
+    (folder / RUN).write_text(json.dumps(run | {"facts": run["facts"] | {"version": 1}}))
+    with pytest.raises(ContractError, match="version 1; this suite reads 2"):
         read_run(folder)
     (folder / RUN).write_text("{")
     with pytest.raises(ContractError, match="not JSON"):

@@ -76,3 +76,12 @@ def test_listed_ids_are_counted():
     """vLLM with return_token_ids: ids of each chunk; the first chunk lists the prompt's too, which do not count."""
     line = json.dumps({"choices": [{"text": " a b", "token_ids": [5, 6], "prompt_token_ids": [1, 2, 3]}]}).encode()
     assert fed(b"data: " + line + b"\n").chunk_tokens == [2]
+
+
+def test_lags_are_those_of_the_first_text_and_of_the_last_choice():
+    """An event without text has no first lag, and a read without a choice (`usage`, [DONE]) no last one."""
+    stream, text = Stream(), b'data: {"choices": [{"text": " a"}]}\n'
+    for number, part in enumerate((b'data: {"choices": [{"text": ""}]}\n', text, text, b"data: [DONE]\n")):
+        stream.feed(part, number, lag_ns=10 * number)
+        assert stream.first_lag_ns == (None if number == 0 else 10)
+        assert stream.last_lag_ns == min(20, 10 * number)

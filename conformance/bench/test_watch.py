@@ -1,4 +1,4 @@
-"""The loop looks often, and what can have lain unread counts from the look that did not find it."""
+"""The loop looks often; what is read came in between the look that did not find it and the one that did."""
 
 import asyncio
 import selectors
@@ -24,7 +24,7 @@ def test_no_wait_is_longer_than_a_look(monkeypatch, asked, waited):
 
 
 def read_after(hold_before_s: float, hold_after_s: float) -> tuple[float, float]:
-    """Seconds of one byte: since it was written, and the most that it can have lain unread, as its reader's task learns it."""
+    """Seconds of one byte, as its reader's task learns them: from its write to its time, and the most that it can have lain unread."""
     watch = WatchedSelector()
 
     async def lateness() -> tuple[float, float]:
@@ -37,30 +37,42 @@ def read_after(hold_before_s: float, hold_after_s: float) -> tuple[float, float]
             written_ns = time.monotonic_ns()
             theirs.send(b"x")
             time.sleep(hold_after_s)
-            now_ns, unread_ns = await reading
+            read_ns, unread_ns = await reading
             writer.close()
             await writer.wait_closed()
-        return (now_ns - written_ns) / 1e9, unread_ns / 1e9
+        return (read_ns - written_ns) / 1e9, unread_ns / 1e9
 
     async def read(reader: asyncio.StreamReader) -> tuple[int, int]:
         await reader.read(1)
-        now_ns = time.monotonic_ns()
-        return now_ns, watch.unread_ns(now_ns)
+        times = watch.read_ns(), watch.unread_ns()
+        time.sleep(HELD_S)  # what the task does with it makes it no later
+        return times
 
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(watch)) as runner:
         return runner.run(lateness())
 
 
-@pytest.mark.parametrize(("before_s", "after_s"), [(0, 0), (0, HELD_S), (HELD_S, 0), (HELD_S, HELD_S)])
+HOLDS = pytest.mark.parametrize(("before_s", "after_s"), [(0, 0), (0, HELD_S), (HELD_S, 0), (HELD_S, HELD_S)])
+
+
+@HOLDS
 def test_nothing_lay_unread_for_longer_than_is_said(before_s, after_s):
     """A loop that is held before or after the byte came in does not know which it was: all of it counts."""
     late_s, unread_s = read_after(before_s, after_s)
-    assert late_s <= unread_s
+    assert after_s <= late_s <= unread_s
     assert unread_s >= before_s + after_s
 
 
 def test_a_later_look_would_say_too_little(monkeypatch):
-    """Control: counted from the last look, the one that woke the task, the byte was hardly late."""
-    monkeypatch.setattr(WatchedSelector, "unread_ns", lambda watch, now_ns: now_ns - watch._looked_ns[-1])
+    """Control: counted from the look that found it, the byte was hardly late."""
+    monkeypatch.setattr(WatchedSelector, "unread_ns", lambda watch: watch._looks_ns[-2][1] - watch._looks_ns[-2][0])
     late_s, unread_s = read_after(0, HELD_S)
-    assert late_s > HELD_S > unread_s
+    assert late_s >= HELD_S
+    assert late_s > unread_s
+
+
+def test_an_earlier_time_would_be_before_the_write(monkeypatch):
+    """Control: the look before the one that found the byte ended before the byte was written."""
+    monkeypatch.setattr(WatchedSelector, "read_ns", lambda watch: watch._looks_ns[-3][1])
+    late_s, _ = read_after(HELD_S, 0)
+    assert late_s < 0

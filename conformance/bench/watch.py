@@ -1,4 +1,4 @@
-"""How long what a reader has just been given can have lain unread: the event loop's looks at its connections, each with its time."""
+"""When what a reader has just been given came in: between two of the event loop's looks at its connections, each with its times."""
 
 import selectors
 import time
@@ -8,23 +8,29 @@ LOOK_S = 0.001  # the shortest wait that epoll knows
 
 
 class WatchedSelector(selectors.DefaultSelector):
-    """For an asyncio loop: looks at least every LOOK_S, however long the loop would wait, and keeps when its last looks began.
+    """For an asyncio loop: looks at least every LOOK_S, however long the loop would wait, and keeps when its last looks were.
 
     asyncio reads a connection after the look that found it ready, and wakes the task that waits for it after the next one. What that
-    task is given came in after the look before these two: earlier, that one would have found it. Other tasks that wait for this one
-    are woken later, and would be told too little.
+    task is given had come in by the end of the look before the last, and after the one before that began, which would have found it.
+    Other tasks that wait for this one are woken later, as is who waits for the end of a connection: neither can ask here.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._looked_ns = deque([time.monotonic_ns()] * 3, maxlen=3)
+        self._looks_ns = deque([(time.monotonic_ns(),) * 2] * 3, maxlen=3)  # (begun, ended)
 
     def select(self, timeout: float | None = None) -> list:
         if timeout is None or timeout > 0:
             super().select(LOOK_S if timeout is None else min(timeout, LOOK_S))
-        self._looked_ns.append(time.monotonic_ns())
-        return super().select(0)
+        begun_ns = time.monotonic_ns()
+        ready = super().select(0)
+        self._looks_ns.append((begun_ns, time.monotonic_ns()))
+        return ready
 
-    def unread_ns(self, now_ns: int) -> int:
-        """The most that what a task has been given by `now_ns` (CLOCK_MONOTONIC) can have waited since it came in."""
-        return now_ns - self._looked_ns[0]
+    def read_ns(self) -> int:
+        """CLOCK_MONOTONIC when what the running task has just been given was there, whatever else was read before it."""
+        return self._looks_ns[-2][1]
+
+    def unread_ns(self) -> int:
+        """The most that it can have lain there unread until then."""
+        return self._looks_ns[-2][1] - self._looks_ns[-3][0]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from conformance.bench.synthetic_sweep import CELLS, SETTINGS
+from conformance.bench.synthetic_sweep import CELLS, SETTINGS, lagging
 from conformance.gate.changes import (
     another,
     claims,
@@ -37,7 +37,7 @@ SERVING = {
     "a length without a rate": (claims(cell="32"), "cell '32': 2 cells are meant; name the rate"),
     "a p99 of few requests": (claims(percentile="p99"), "TTFT p99 was measured on neither side"),
     "a client that lagged": (
-        sweep(change_run=lambda run: replace(run, loop_lags_ns=(9_000_000,) * 100)), "port: start 1: FAIL: client kept up",
+        sweep(change_run=lagging), "port: start 1: FAIL: client kept up",
     ),
     "failed replies": (
         sweep(change_run=lambda run: replace(run, records=(replace(run.records[0], done_events=0), *run.records[1:]))),
@@ -86,7 +86,7 @@ def test_unequal_output_lengths_do_not_get_past(stage):
 
 def test_a_peak_with_one_invalid_level_does_not_get_past(stage):
     """The level that fails might have been a side's best."""
-    stage.serving["reference"] = {"change_run": lambda run: replace(run, loop_lags_ns=(9_000_000,) * 100)}
+    stage.serving["reference"] = {"change_run": lagging}
     withheld(stage, PEAK, lambda stage: None, "closed-2-in32-out8-fixed: reference: start 1: FAIL: client kept up")
 
 

@@ -9,7 +9,7 @@ API, COMMAND, RECORDER = (f"conformance.contract.serving.{name}" for name in ("a
 BENCH = "conformance.bench"
 BODY, COMPLETE = f"{BENCH}.client:_body", f"{API}:Api.complete"
 START, MERGED = f"{RECORDER}:start_merged", "    with start(bundle.folder(MERGED), None) as up:\n        yield up\n"
-SENT = "await self._exchange(index, stream, events)"
+SENT = "await self._exchange(self._bodies[index], stream, events)"
 WARMED = """self._warm_up(cell, running, warm_up)
     load = cell.load(self.tokens)
     before = settled_counters(running.target.url)
@@ -56,7 +56,7 @@ CLIENT: dict[str, tuple[Edit, ...]] = {
     "sent again": one(
         f"{BENCH}.client:_Run._request", SENT, f'{SENT}\n            if events["status"] != 200:\n                {SENT}'
     ),
-    "dispatch lag not judged": one(f"{BENCH}.lag:Lag.problems", 'else ("loop", "dispatch")', 'else ("loop",)'),
+    "dispatch lag not judged": one(f"{BENCH}.lag:Lag._problems", '() if self.is_burst else ("dispatch",)', "()"),
     "eos ends replies": one(BODY, '{"ignore_eos": True} if load', "{} if load"),
     "one prompt for all": one(BODY, "prompt.tolist()", "load.prompts[0].tolist()"),
     "warm-up left in": one(
