@@ -14,18 +14,21 @@ P50_LIMIT_MS, P99_LIMIT_MS = 1.0, 5.0
 # A text that comes right after a look waits for the next: the p50 of an idle client was 0.5 to 1.24 ms (scripted server, 2 shared
 # cores of an AMD EPYC, 2026-12-01), of which the texts really waited 0.01 to 0.1 ms. So a look is allowed on top.
 READ_P50_LIMIT_MS = P50_LIMIT_MS + 1e3 * LOOK_S
+READ = ("first_text", "last_text")
+# Name -> its limit at p50, and why it can be unknown.
+JUDGED = dict.fromkeys(READ, (READ_P50_LIMIT_MS, "no request came to a text")) | {"dispatch": (P50_LIMIT_MS, "nothing was sent")}
 LAST_SHARE = 0.01  # of a reply's whole latency that its last text may be late without being counted
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Milliseconds. First, last: the most that the first and last texts can have lain unread before their times, the last ones' less
-    LAST_SHARE of the latency that they end. Dispatch: actual send minus scheduled arrival."""
+    """Milliseconds. First and last text: the most that they can have lain unread before their times, the last one less
+    LAST_SHARE of the latency that it ends. Dispatch: actual send minus scheduled arrival."""
 
-    first_p50_ms: float
-    first_p99_ms: float
-    last_p50_ms: float
-    last_p99_ms: float
+    first_text_p50_ms: float
+    first_text_p99_ms: float
+    last_text_p50_ms: float
+    last_text_p99_ms: float
     dispatch_p50_ms: float
     dispatch_p99_ms: float
     is_burst: bool = False  # sent one after the other, however fast: the dispatch lag is then no fault
@@ -40,17 +43,17 @@ class Lag:
         return not self.problems
 
     def _problems(self) -> Iterator[str]:
-        read, dispatch = ("first", "last"), () if self.is_burst else ("dispatch",)
-        for name in (*read, *dispatch):
-            words = "dispatch lag" if name == "dispatch" else f"{name}-text lag"
-            p50_limit_ms = READ_P50_LIMIT_MS if name in read else P50_LIMIT_MS
-            for part, limit_ms in (("p50", p50_limit_ms), ("p99", P99_LIMIT_MS)):
-                value_ms = getattr(self, f"{name}_{part}_ms")
-                if np.isnan(value_ms):
-                    yield f"{words} is not known: {'nothing was sent' if name == 'dispatch' else 'no request came to a text'}"
-                    break
-                if value_ms > limit_ms:
-                    yield f"{words} {part} is {value_ms:.1f} ms, at most {limit_ms:g} ms is allowed"
+        judged = READ if self.is_burst else (*READ, "dispatch")
+        for name in judged:
+            p50_ms, p99_ms = (getattr(self, f"{name}_{part}_ms") for part in ("p50", "p99"))
+            p50_limit_ms, unknown = JUDGED[name]
+            words = f"{name.replace('_', '-')} lag"
+            if np.isnan(p50_ms):
+                yield f"{words} is not known: {unknown}"
+            if p50_ms > p50_limit_ms:
+                yield f"{words} p50 is {p50_ms:.1f} ms, at most {p50_limit_ms:g} ms is allowed"
+            if p99_ms > P99_LIMIT_MS:
+                yield f"{words} p99 is {p99_ms:.1f} ms, at most {P99_LIMIT_MS:g} ms is allowed"
 
 
 def lag_of(measurement: Measurement) -> Lag:

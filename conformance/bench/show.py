@@ -19,8 +19,8 @@ def lines(measurement: Measurement, schedule: str) -> Iterator[str]:
         yield f"{name:<11}{_percentiles(values)}"
     yield from _rates(figures)
     yield f"client: {measurement.cpu_s:.2f} CPU s, {1e3 * measurement.cpu_s / max(1, figures.requests):.2f} per 1,000 requests; " + (
-        f"{measurement.max_rss_mib:.0f} MiB; first-text lag p50 {lag.first_p50_ms:.2f} p99 {lag.first_p99_ms:.2f} ms; "
-        f"last-text lag p50 {lag.last_p50_ms:.2f} p99 {lag.last_p99_ms:.2f} ms; "
+        f"{measurement.max_rss_mib:.0f} MiB; first-text lag p50 {lag.first_text_p50_ms:.2f} p99 {lag.first_text_p99_ms:.2f} ms; "
+        f"last-text lag p50 {lag.last_text_p50_ms:.2f} p99 {lag.last_text_p99_ms:.2f} ms; "
         f"dispatch lag p50 {lag.dispatch_p50_ms:.2f} p99 {lag.dispatch_p99_ms:.2f} ms"
     )
 

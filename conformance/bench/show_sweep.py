@@ -37,7 +37,7 @@ def _result(result: CellResult) -> str:
         return f"left out: {result.left_out}"
     figures, lag = result.figures, result.lag
     rate = f"offered {_number(figures.offered_per_s)}, achieved {_number(figures.achieved_per_s)} requests/s"
-    lags_ms = {"first-text": lag.first_p99_ms, "last-text": lag.last_p99_ms, "dispatch": lag.dispatch_p99_ms}
+    lags_ms = {"first-text": lag.first_text_p99_ms, "last-text": lag.last_text_p99_ms, "dispatch": lag.dispatch_p99_ms}
     lags = ", ".join(f"{name} lag p99 {value:.2f} ms" for name, value in lags_ms.items())
     return f"{figures.outcomes}; {rate}; output lengths {_histogram(figures.output_lengths)}; {lags}"
 

@@ -52,10 +52,7 @@ def read_after(hold_before_s: float, hold_after_s: float) -> tuple[float, float]
         return runner.run(lateness())
 
 
-HOLDS = pytest.mark.parametrize(("before_s", "after_s"), [(0, 0), (0, HELD_S), (HELD_S, 0), (HELD_S, HELD_S)])
-
-
-@HOLDS
+@pytest.mark.parametrize(("before_s", "after_s"), [(0, 0), (0, HELD_S), (HELD_S, 0), (HELD_S, HELD_S)])
 def test_nothing_lay_unread_for_longer_than_is_said(before_s, after_s):
     """A loop that is held before or after the byte came in does not know which it was: all of it counts."""
     late_s, unread_s = read_after(before_s, after_s)

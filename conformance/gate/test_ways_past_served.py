@@ -36,9 +36,7 @@ SERVING = {
     "no such cell": (claims(cell="4096 at 4/s"), "cell '4096 at 4/s': not in both sweeps"),
     "a length without a rate": (claims(cell="32"), "cell '32': 2 cells are meant; name the rate"),
     "a p99 of few requests": (claims(percentile="p99"), "TTFT p99 was measured on neither side"),
-    "a client that lagged": (
-        sweep(change_run=lagging), "port: start 1: FAIL: client kept up",
-    ),
+    "a client that lagged": (sweep(change_run=lagging), "port: start 1: FAIL: client kept up"),
     "failed replies": (
         sweep(change_run=lambda run: replace(run, records=(replace(run.records[0], done_events=0), *run.records[1:]))),
         "port: start 1: FAIL: whole replies",

@@ -56,7 +56,7 @@ CLIENT: dict[str, tuple[Edit, ...]] = {
     "sent again": one(
         f"{BENCH}.client:_Run._request", SENT, f'{SENT}\n            if events["status"] != 200:\n                {SENT}'
     ),
-    "dispatch lag not judged": one(f"{BENCH}.lag:Lag._problems", '() if self.is_burst else ("dispatch",)', "()"),
+    "dispatch lag not judged": one(f"{BENCH}.lag:Lag._problems", 'READ if self.is_burst else (*READ, "dispatch")', "READ"),
     "eos ends replies": one(BODY, '{"ignore_eos": True} if load', "{} if load"),
     "one prompt for all": one(BODY, "prompt.tolist()", "load.prompts[0].tolist()"),
     "warm-up left in": one(
